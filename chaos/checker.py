@@ -63,13 +63,18 @@ def check(
     subscriptions: Mapping[str, Iterable[str]],
     got: Mapping[str, Sequence[Delivered]],
 ) -> CheckResult:
-    """Compare deliveries with what was published, for a run in which all subscriptions were effective before the first
-    publish.
+    """Return what each receiver lost, got twice, got without being owed it, or got out of order.
+
+    All subscriptions must have been effective before the first publish: a receiver is owed every notification that one
+    of its expressions matches.
 
     Args:
         published: id -> attributes, of all notifications that were acknowledged to their producers.
-        subscriptions: receiver -> its expressions.
+        subscriptions: receiver -> its expressions; other receivers are not looked at.
         got: receiver -> its deliveries, in their order; a receiver without an entry has none.
+
+    Raises:
+        SubscriptionError: an expression cannot be parsed.
     """
     result = CheckResult(published=len(published))
     for receiver, expressions in subscriptions.items():

@@ -70,7 +70,7 @@ class ProxyProcess:
         return shlex.join(self.command)
 
     def start(self) -> None:
-        """Start the process, if it does not run, and wait until the proxy is ready.
+        """Start the process, if it does not run, and block until the proxy is ready.
 
         Raises:
             Unreachable: the process ended, or was not ready after START_S seconds and was killed.
@@ -86,10 +86,11 @@ class ProxyProcess:
             return False
 
     def request(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
-        """Return the proxy's answer to an HTTP request, decoded from JSON.
+        """Send an HTTP request to the proxy, block until it answers, for 5 s at most, and return the answer's JSON,
+        decoded.
 
         Args:
-            path: of the page, with its query.
+            path: of the page, with its query, such as /v1/sessions.
             body: to be sent as JSON, by a POST; None: there is none.
             post: whether it is a POST although it has no body.
 
@@ -156,7 +157,7 @@ class ProxyProcess:
         self.process.kill()
 
     def stop(self) -> None:
-        """End the proxy in good order (SIGTERM), and wait; see :meth:`Process.stop`."""
+        """End the proxy in good order (SIGTERM), if it runs, and wait; after 10 s kill it."""
         self.process.stop()
 
 
@@ -189,7 +190,7 @@ class Cluster:
 
     @property
     def audit_input(self) -> str:
-        """The argument INPUT of `waypost audit` for the logs of this cluster."""
+        """The argument INPUT of `waypost audit` for the logs of this cluster, once the cluster was started."""
         if not self._real:
             return str(self.root)
         sites = ",".join(f"{site}={address}" for site, address in self.brokers.items())
@@ -244,22 +245,24 @@ class Cluster:
         self._stack.callback(proxy.stop)
 
     def of_site(self, site: str) -> list[ProxyProcess]:
-        """Return the proxies of a site; empty: the cluster has no such site."""
+        """Return the proxies of a site, started or ended; empty: there is no such site, or the cluster was never
+        started.
+        """
         return [proxy for proxy in self.proxies.values() if proxy.site == site]
 
     @property
     def urls(self) -> dict[str, list[str]]:
-        """Site -> the addresses of its proxies, for clients."""
+        """Site -> the addresses of its proxies, for clients; none of them before the cluster was started."""
         return {site: [proxy.url for proxy in self.of_site(site)] for site in sorted({p.site for p in self._specs})}
 
     def stop_proxies(self) -> None:
-        """End the proxies in good order; their backends run on, for the audit."""
+        """End the proxies in good order, and wait; their backends run on, for the audit."""
         for proxy in self.proxies.values():
             proxy.stop()
 
 
 def died(proxy: ProxyProcess) -> str:
-    """Return in words how a proxy's process ended, or "runs"."""
+    """Return in words how a proxy's process ended; "runs" if it runs, or was never started."""
     status = proxy.process.exit_status
     if status is None:
         return "runs"

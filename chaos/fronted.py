@@ -34,11 +34,18 @@ def fronted(
 ) -> dict[str, Fronted]:
     """Make two toxiproxy listeners for each proxy of a federation; return the proxies by name, none of them started.
 
+    One listener is between a proxy and the other proxies, one between the proxy and etcd. The caller starts each proxy
+    from its `spec`, and removes the listeners by :meth:`Fronted.remove`.
+
     Args:
         toxiproxy: a server that runs.
         sites: site -> the names of its proxies.
         etcd: host:port of the registry, for all proxies.
-        flags: of `waypost serve`, for all proxies; `prefix` has to be one of its own: it names the listeners.
+        flags: of `waypost serve`, for all proxies; the value of `prefix` is also the beginning of the listeners' names,
+            which have to be new at `toxiproxy`.
+
+    Raises:
+        KeyError: `flags` has no `prefix`.
     """
     return {name: _front(toxiproxy, name, site, etcd, flags) for site, names in sites.items() for name in names}
 

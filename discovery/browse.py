@@ -28,8 +28,8 @@ and by more where it has others to send (RFC 6762, section 6).
 
 
 async def browse(poll_s: float = POLL_S, idle_s: float = IDLE_S) -> list[Announcement]:
-    """Return the announcements of proxies, found on all interfaces, loopback included, in no order. Empty: no proxy
-    answered in time.
+    """Return the announcements of proxies of all federations, found by multicast DNS on all interfaces, loopback
+    included, in no order. Empty: no proxy answered in time.
 
     Args:
         poll_s: how long to wait for the first one, in seconds.
@@ -81,7 +81,8 @@ class _Browse:
 
 
 def choose(announcements: Sequence[Announcement], site: str | None = None) -> list[Announcement]:
-    """Return the announcements, best first: by site, then by load, then by name, so that all clients agree.
+    """Return the announcements, best first: those of the site, then the lowest load, then by name, so that all clients
+    agree. None is left out.
 
     Args:
         announcements: of proxies.
@@ -91,8 +92,8 @@ def choose(announcements: Sequence[Announcement], site: str | None = None) -> li
 
 
 async def proxies(site: str | None = None) -> list[Announcement]:
-    """Look for proxies on the local network, for POLL_S + IDLE_S seconds at most; return their announcements, best
-    first (:func:`choose`). Empty: there are none.
+    """Look for proxies of all federations on the local network, for POLL_S + IDLE_S seconds at most; return their
+    announcements, best first (:func:`choose`). Empty: there are none.
 
     Args:
         site: whose proxies go first; None: the one of WAYPOST_SITE, if it is set.
@@ -104,9 +105,11 @@ async def proxies(site: str | None = None) -> list[Announcement]:
 
 
 async def find() -> list[ProxyAddress]:
-    """Return the proxies of the local network, best first; it is the client library's finder.
+    """Look for proxies on the local network, for POLL_S + IDLE_S seconds at most; return their addresses, best first:
+    those of the site WAYPOST_SITE, if it is set, then the lowest load. Empty: there are none. It is the client
+    library's finder.
 
-    Those of another federation than that of WAYPOST_FEDERATION are left out, if it is set.
+    If WAYPOST_FEDERATION is set, proxies whose federation's identity does not begin with it are left out.
 
     Raises:
         Unreachable: there is no multicast here.

@@ -57,13 +57,14 @@ def _addresses() -> list[str]:
 
 @asynccontextmanager
 async def multicast(addresses: Sequence[str]) -> AsyncIterator[AsyncZeroconf]:
-    """Open multicast DNS for the length of the block, on the interfaces that have these addresses; yield zeroconf.
+    """Open multicast DNS for the length of the block, on the interfaces that have these addresses; yield zeroconf,
+    which is closed at the end of the block, within CLOSE_S seconds.
 
     Args:
         addresses: of this host. Those of IPv6 are left out where it does not work.
 
     Raises:
-        Unreachable: there is no multicast here, or zeroconf failed, also in the block.
+        Unreachable: there is no multicast here, or zeroconf failed; an OSError in the block is raised so, too.
     """
     try:
         zeroconf = _opened(addresses)

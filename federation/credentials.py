@@ -22,8 +22,8 @@ class Credentials:
     key: bytes | None = None
 
     async def try_by_hand(self, host: str, port: int) -> None:
-        """Connect to a server once over TLS, and disconnect, to learn the reason of a failure that a library does not
-        report.
+        """Connect to a server once over TLS, wait up to 1 s for its refusal, and disconnect, to learn the reason of a
+        failure that a library does not report. The connecting has no time limit of its own.
 
         Raises:
             OSError: the reason; without an error the server accepts the connection.

@@ -117,14 +117,21 @@ class EtcdLease:
 
     async def renew(self) -> bool:
         # A later incarnation has taken its place: this one is not renewed, and ends when its time is over.
-        """Renew the lease; return False if it has ended or was superseded (:meth:`federation.ports.Lease.renew`)."""
+        """Renew the lease: it lasts `ttl_ms` milliseconds anew (:meth:`federation.ports.Lease.renew`).
+
+        Returns:
+            False: the lease has ended for good, or its proxy was announced again, and it is not renewed.
+
+        Raises:
+            RegistryUnavailable: it is not known whether the lease was renewed.
+        """
         if not await self._registry.has_name(self.row, self.number):
             return False
         return await self._registry.keep_alive(self.number)
 
     async def revoke(self) -> None:
-        """End the lease now, with all rows under it (:meth:`federation.ports.Lease.revoke`). Raises
-        RegistryUnavailable.
+        """End the lease now, with all rows under it; one that has ended is no error. Raises RegistryUnavailable
+        (:meth:`federation.ports.Lease.revoke`).
         """
         await self._registry.revoke(self.number)
 
@@ -182,27 +189,44 @@ class EtcdRegistry:
             raise
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Create the row of a session that never had one; return whether this call won, and the row in force
+        """Create the row of a session that never had one; of concurrent calls one wins
         (:meth:`federation.ports.Registry.create`).
+
+        Returns:
+            Whether this call won, and the row in force. A deleted session is created again by :meth:`claim`.
+
+        Raises:
+            RegistryUnavailable: the row may have been created all the same; :meth:`owner` tells. It is raised also
+                while the watch of this handle has broken, and has not begun again.
         """
         return await self._swap_owner(session, None, ownership)
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Compare and set the row of a session; return whether this call won, and the row in force
+        """Replace the row `expected` of a session, as :meth:`owner` returns it, by `new`
         (:meth:`federation.ports.Registry.claim`).
+
+        Returns:
+            Whether this call made the change, and the row in force.
+
+        Raises:
+            RegistryUnavailable: the change may have been made all the same; :meth:`owner` tells. It is raised also
+                while the watch of this handle has broken, and has not begun again.
         """
         return await self._swap_owner(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        """Return the session's row, or what one without a row counts as; None: it never existed
-        (:meth:`federation.ports.Registry.owner`).
+        """Return the session's row; for one without, the row that it counts as (:func:`waypost.identity.without_row`);
+        None: the session never existed. Raises RegistryUnavailable (:meth:`federation.ports.Registry.owner`).
         """
         _, answers = await self._transact([], self._reading(session), [])
         return _read(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove these rows of deleted sessions, after raising the floor to their generations
-        (:meth:`federation.ports.Registry.forget`).
+        """Remove the rows of deleted sessions that are still as given, after raising the floor to their generations
+        (:meth:`federation.ports.Registry.forget`). A row that has changed, or is not of a deleted session, stays.
+
+        Raises:
+            RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.
         """
         await self._raise_floor(max((ownership.generation for ownership in deleted.values()), default=0))
         for session, expected in deleted.items():
@@ -235,8 +259,19 @@ class EtcdRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> EtcdLease:
-        """Compare and set the row of a proxy, and return the lease that it is under, as
-        :meth:`federation.ports.Registry.announce` does.
+        """Take the name of a proxy by compare-and-set of its row, and return the lease under which the row stands
+        (:meth:`federation.ports.Registry.announce`).
+
+        Args:
+            row: the row of the proxy, whose `proxy` is the name.
+            ttl_ms: how long the lease lasts without a renewal, at least, in milliseconds.
+            earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
+            replace: take the name from any holder.
+
+        Raises:
+            NameInUse: another instance, or an incarnation that is not among the earlier ones, has the name under a
+                lease.
+            RegistryUnavailable: the row may have been set all the same, under a lease that nobody renews.
         """
         name = self._key(NAME, quote(row.proxy, safe=""))
         while True:
@@ -270,8 +305,14 @@ class EtcdRegistry:
         return None
 
     async def forget_site(self, site: SiteId) -> bool:
-        """Remove the address of a site's checkpoints; False: a proxy of the site is live
+        """Remove the address of a site's checkpoints: nobody looks for any there from now on
         (:meth:`federation.ports.Registry.forget_site`).
+
+        Returns:
+            False, and nothing has changed: a proxy of the site has a lease, or announces itself at this time.
+
+        Raises:
+            RegistryUnavailable: the address may have been removed all the same.
         """
         key = self._key(SITE, site)
         with self._asking():
@@ -287,14 +328,28 @@ class EtcdRegistry:
         return won
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Set the order to drain a proxy; None: take the order back (:meth:`federation.ports.Registry.drain`)."""
+        """Set the order to drain a proxy, alive or not; None: take the order back, if there is one. Raises
+        RegistryUnavailable (:meth:`federation.ports.Registry.drain`).
+        """
         key = self._key(DRAIN, proxy)
         change = aetcd.transactions.Delete(key) if row is None else _put(key, row)
         await self._transact([], [change], [])
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Make the proxy the leader of the link under the lease, and return the leader's epoch; None: another proxy
-        leads, or the lease has ended (:meth:`federation.ports.Registry.elect`).
+        """Try to make the proxy the leader of the link under the lease; one that leads under it already begins another
+        term (:meth:`federation.ports.Registry.elect`).
+
+        Args:
+            link: its name (:func:`waypost.identity.link_name`).
+            proxy: the proxy that is to lead.
+            lease: of that proxy, granted by this registry; the leadership ends with it.
+
+        Returns:
+            The leader's epoch, greater than all before; None: another lease leads, or this one has ended.
+
+        Raises:
+            Internal: the lease is of another kind of registry.
+            RegistryUnavailable: the proxy may have been elected all the same; a repetition begins another term.
         """
         if not isinstance(lease, EtcdLease):
             raise Internal("a lease of another registry")
@@ -312,8 +367,12 @@ class EtcdRegistry:
         return int(answers[-1][0][1].mod_revision) if won else None
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Give the leadership of the link back, if it is held under the lease
+        """Give the leadership of the link back; no effect if it is not held under the lease
         (:meth:`federation.ports.Registry.resign`).
+
+        Raises:
+            Internal: the lease is of another kind of registry.
+            RegistryUnavailable: the leadership may have been given back all the same.
         """
         if not isinstance(lease, EtcdLease):
             raise Internal("a lease of another registry")
@@ -324,13 +383,18 @@ class EtcdRegistry:
             await self._transact([unchanged], [aetcd.transactions.Delete(key)], [])
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Write the row of a link; with `seed` only if there is none (:meth:`federation.ports.Registry.set_link`)."""
+        """Write the row of a link; with `seed` only if the link has no row, and the row of a removed link counts as
+        one. Raises RegistryUnavailable (:meth:`federation.ports.Registry.set_link`).
+        """
         key = self._key(LINK, row.key)
         await self._transact([aetcd.transactions.Create(key) == 0] if seed else [], [_put(key, row)], [])
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Compare and set the row of the dispatching tree; return whether it was set
-        (:meth:`federation.ports.Registry.claim_tree`).
+        """Replace the row `expected` of the dispatching tree, of epoch 0 if there is none, by `new`; return whether
+        `expected` was in force, and `new` is now (:meth:`federation.ports.Registry.claim_tree`).
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same; the watch reports it then.
         """
         key = self._key(TREE, "")
         if expected == TreeRow():
@@ -341,8 +405,12 @@ class EtcdRegistry:
         return won
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
-        """Return the secret of the federation; if there is none, make it, or return b"" if not `make`
-        (:meth:`federation.ports.Registry.secret`).
+        """Return the secret of the federation, 32 random bytes; of concurrent calls that make it one wins
+        (:meth:`federation.ports.Registry.secret`). Raises RegistryUnavailable.
+
+        Args:
+            before: the secret to be set if there is none; empty: new random bytes.
+            make: set a secret if there is none; False: return b"" instead.
         """
         key, proposed = self._key(SECRET, ""), before or secrets.token_bytes(SECRET_BYTES)
         if not make:
@@ -353,15 +421,20 @@ class EtcdRegistry:
         return proposed if made else bytes(answers[0][0][0])
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Return the row of the site's log; None: it has none (:meth:`federation.ports.Registry.site_log`)."""
+        """Return the row of the site's log; None: it has none. Raises RegistryUnavailable
+        (:meth:`federation.ports.Registry.site_log`).
+        """
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(LOG, site))
         return SiteLogRow.model_validate_json(row.value) if row is not None else None
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Compare and set the row of the site's log; return whether it was set
-        (:meth:`federation.ports.Registry.claim_site_log`).
+        """Replace the row `expected` of the site's log, None if there is none, by `new`; return whether `expected` was
+        in force, and `new` is now (:meth:`federation.ports.Registry.claim_site_log`).
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same.
         """
         key = self._key(LOG, site)
         if expected is None:
@@ -372,8 +445,11 @@ class EtcdRegistry:
         return won
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Record ranks of checkpoints up to which clients were answered
-        (:meth:`federation.ports.Registry.note_checkpoints`).
+        """Record the rank of the checkpoint of each session up to which clients were answered (handover rule 19,
+        :meth:`federation.ports.Registry.note_checkpoints`).
+
+        A rank that is not above the recorded one changes nothing, and a session without a row is skipped. Raises
+        RegistryUnavailable: any of the ranks may have been recorded.
         """
         await asyncio.gather(*(self._note_checkpoint(session, rank) for session, rank in ranks.items()))
 
@@ -392,8 +468,8 @@ class EtcdRegistry:
                 return
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Return the rank recorded for the session; None: there is none
-        (:meth:`federation.ports.Registry.noted_checkpoint`).
+        """Return the highest rank that :meth:`note_checkpoints` recorded for the session; None: there is none. Raises
+        RegistryUnavailable (:meth:`federation.ports.Registry.noted_checkpoint`).
         """
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
@@ -401,10 +477,10 @@ class EtcdRegistry:
         return decode_rank(row.value.decode()) if row is not None else None
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """Yield a Reloaded, then every change in order, and WatchAlive in silence
-        (:meth:`federation.ports.Registry.watch`).
+        """Yield all rows as a :class:`federation.ports.Reloaded`, then every change in order, none skipped, and
+        :class:`federation.ports.WatchAlive` in silence (:meth:`federation.ports.Registry.watch`).
 
-        While etcd does not answer the watch waits; then it begins again with a Reloaded.
+        While etcd does not answer the watch waits; then it begins again with a `Reloaded`.
 
         Raises:
             RegistryUnavailable: this handle was closed.
@@ -423,7 +499,9 @@ class EtcdRegistry:
             pause_s = min(pause_s * 2, longest_s)
 
     async def close(self) -> None:
-        """Close this handle; no lease is ended by it (:meth:`federation.ports.Registry.close`)."""
+        """Close this handle; a call under way, or a later one, may raise RegistryUnavailable. Leases are not ended
+        (:meth:`federation.ports.Registry.close`).
+        """
         self._closed = True
         clients, self._clients = self._clients, []
         for client in clients:
@@ -454,7 +532,9 @@ class EtcdRegistry:
         return found is not None and bool(found.lease == lease)
 
     async def keep_alive(self, lease: int) -> bool:
-        """Renew the lease of etcd with this id; return False if it has ended. Raises RegistryUnavailable."""
+        """Renew the lease of etcd with this id, also one whose proxy was announced again (:meth:`has_name` tells);
+        return False if it has ended. Raises RegistryUnavailable.
+        """
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 reply = await (await self._client()).refresh_lease(lease)

@@ -16,7 +16,9 @@ class HighestCheckpoints:
         self._first: dict[SessionId, Checkpoint] = {}
 
     def put(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint; a first one (`is_first`) that is there already changes nothing.
+        """Add a checkpoint in place of the session's highest one of its kind: an owner's, or a first one (`is_first`).
+
+        A first checkpoint that is there already changes nothing.
 
         Raises:
             CheckpointOutdated: there is one that counts more, or an owner's of the same rank (handover rule 19).
@@ -29,10 +31,12 @@ class HighestCheckpoints:
             kinds[-1][checkpoint.session] = checkpoint
 
     def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the session's highest checkpoint of an owner, if there is one, and behind it a first one that is
-        higher.
+        """Return the checkpoints of the session that count, the lower one first
+        (:meth:`federation.ports.Changelog.latest`).
 
-        Empty: there is no checkpoint of the session (:meth:`federation.ports.Changelog.latest`).
+        Returns:
+            The highest one by rank that an owner wrote, if there is one; behind it a first one (`is_first`), if it is
+            higher. Empty: there is no checkpoint of the session.
         """
         of_owner, first = self._of_owners.get(session), self._first.get(session)
         is_above = first is not None and (of_owner is None or first.rank > of_owner.rank)

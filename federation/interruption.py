@@ -50,12 +50,18 @@ class Interruption:
             self._interrupted.set()
 
     async def wait_interrupted(self) -> None:
-        """Wait for an interruption that was not reported yet, which may have begun already; each is reported once."""
+        """Wait for an interruption that was not reported yet, which may have begun already; each is reported once.
+
+        Interruptions that begin before one is reported count as one. After :meth:`close` none begins any more, and the
+        call may wait for ever.
+        """
         await self._interrupted.wait()
         self._interrupted.clear()
 
     def resume(self) -> None:
-        """End the interruption, unless another one, not reported yet, has begun since."""
+        """End the interruption: the handle may append and follow the log again. No effect if another interruption, not
+        reported yet, has begun since.
+        """
         if not self._interrupted.is_set():
             self._resumed.set()
 

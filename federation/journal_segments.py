@@ -76,13 +76,14 @@ class JournalSegments:
         self._names_bytes = 0
 
     def beginning(self, more: int, at_ms: int, now_s: float) -> Fact | None:
-        """Begin the next part if one is due; return the fact to be written before those of the next write; None: no
-        part begins.
+        """Begin the next part if one is due, by the rotation; return the fact to be written before those of the next
+        write; None: no part begins.
 
-        Call :meth:`wrote` for that write, and :meth:`failed` if the fact may not have been written.
+        Call it once before each write; then :meth:`wrote` for that write, and :meth:`failed` if the fact may not have
+        been written. Nothing is written here.
 
         Args:
-            more: bytes of the next write, without that fact.
+            more: the number of bytes of the next write, without that fact.
             at_ms: Unix time, for the fact.
             now_s: of the caller's clock, for the age of the part.
         """
@@ -112,19 +113,21 @@ class JournalSegments:
         return self._size > 0 and (too_large or (age is not None and now_s - self._began_s >= age))
 
     def wrote(self, facts: Iterable[Fact], size: int) -> None:
-        """Record that these facts, of `size` bytes together, were written to the present part."""
+        """Record that these facts, of `size` bytes together, were written to the present part; facts of a number that
+        was recorded already only add their bytes.
+        """
         self._size += size
         for fact in facts:
             self._note(fact.writer, fact.number)
 
     def found(self, number: int, facts: Iterable[Fact], now_s: float) -> None:
-        """Record the facts that an earlier process has written in its last part, in order, before the first
-        :meth:`beginning`.
+        """Take over the last part that an earlier process has written: its number, and the facts in it. Call it before
+        the first :meth:`beginning`.
 
         Args:
             number: of that part; if that is not known, of the last finished part: the facts state a higher one
                 themselves.
-            facts: all facts of the part.
+            facts: all facts of the part, in order.
             now_s: of the caller's clock, from which the age of the part is counted, because the true one is unknown.
         """
         self.number, self._began_s = max(number, self.number), now_s

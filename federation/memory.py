@@ -74,16 +74,18 @@ class Fallible:
         self.answers_to_lose = 0
 
     async def check_reachable(self) -> None:
-        """Begin an action: other tasks run first, as during a real round trip. Raises `error` while the storage is
-        away.
+        """Let other tasks run first, as during a real round trip; then raise LogUnavailable, of a registry
+        RegistryUnavailable, if `away` is set. Every action of a handle begins with this call.
         """
         await asyncio.sleep(0)
         if self.away:
             raise self.error("the storage is away")
 
     def answer(self) -> None:
-        """End an action that changed something: wake whoever waits for a change. Raises `error` if its answer is to be
-        lost.
+        """Wake whoever waits for a change of the storage; every action that changed something ends with this call.
+
+        If `answers_to_lose` is above 0, it counts down by one, and the call raises LogUnavailable, of a registry
+        RegistryUnavailable: the change stays made.
         """
         self.changed.notify()
         if self.answers_to_lose > 0:
@@ -108,7 +110,7 @@ class MemoryLogStorage(Fallible):
         return self.first + len(self.records)
 
     def truncate(self, before: int) -> None:
-        """Remove the records below offset `before`, as retention does."""
+        """Remove the records below offset `before`, as retention does; the end of the log stays."""
         gone = min(max(before - self.first, 0), len(self.records))
         del self.records[:gone]
         self.first += gone
@@ -127,7 +129,13 @@ class MemorySiteLog:
         await self._begin()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Append records in this order, and return their offsets, as :meth:`federation.ports.SiteLog.append` does."""
+        """Append records in this order, once this handle is not interrupted; return their offsets
+        (:meth:`federation.ports.SiteLog.append`).
+
+        Raises:
+            LogUnavailable: this handle is closed, or the storage is away; or the answer is lost, and the records are
+                appended.
+        """
         await self._begin()
         await self._interruption.wait_resumed()
         start = self._storage.end
@@ -137,7 +145,14 @@ class MemorySiteLog:
         return list(range(start, self._storage.end))
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Yield every record from `offset` on, for ever, as :meth:`federation.ports.SiteLog.tail` does."""
+        """Yield every record from `offset` on, for ever, in batches that are not empty, also after an outage; nothing
+        while this handle is interrupted (:meth:`federation.ports.SiteLog.tail`).
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+            LogReplaced: the log ends before `offset`, or has lost its end.
+            LogUnavailable: this handle was closed.
+        """
         self._interruption.saw(offset)
         while True:
             await self._interruption.wait_resumed()
@@ -153,21 +168,27 @@ class MemorySiteLog:
             await self._storage.changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Return up to `limit` records from `offset` on, as :meth:`federation.ports.SiteLog.read` does; empty: none
-        yet.
+        """Return up to `limit` records from `offset` on, with their offsets, ascending; empty: the log has none yet
+        (:meth:`federation.ports.SiteLog.read`).
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+            LogUnavailable: the storage does not answer, or this handle is closed.
         """
         await self._begin()
         return self._slice(offset, limit)
 
     async def first_offset(self) -> int:
-        """Return the offset of the first record kept (:meth:`federation.ports.SiteLog.first_offset`). Raises
-        LogUnavailable.
+        """Return the offset of the first record kept; if none is, that of the next one. Raises LogUnavailable
+        (:meth:`federation.ports.SiteLog.first_offset`).
         """
         await self._begin()
         return self._storage.first
 
     async def end_offset(self) -> int:
-        """Return the end of the log (:meth:`federation.ports.SiteLog.end_offset`). Raises LogUnavailable."""
+        """Return the end of the log: the offset that the next record will have. Raises LogUnavailable
+        (:meth:`federation.ports.SiteLog.end_offset`).
+        """
         await self._begin()
         return self._storage.end
 
@@ -177,19 +198,25 @@ class MemorySiteLog:
 
     @property
     def seen_below(self) -> int:
-        """The offset below which this handle has seen every record (:attr:`federation.ports.SiteLog.seen_below`)."""
+        """The offset below which this handle has yielded every record from a tail, or had its append answered
+        (:attr:`federation.ports.SiteLog.seen_below`).
+        """
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        """Wait until the storage was out of reach (:meth:`federation.ports.SiteLog.interrupted`)."""
+        """Wait for an interruption of this handle by :meth:`interrupt`; each is reported once
+        (:meth:`federation.ports.SiteLog.interrupted`).
+        """
         await self._interruption.wait_interrupted()
 
     def resume(self) -> None:
-        """End an interruption: appends and tails go on (:meth:`federation.ports.SiteLog.resume`)."""
+        """End an interruption, once the log is known to have everything that was read of it: appends and tails go on.
+        No effect if another interruption has begun (:meth:`federation.ports.SiteLog.resume`).
+        """
         self._interruption.resume()
 
     async def close(self) -> None:
-        """Close this handle, not the log; calls under way may raise LogUnavailable
+        """Close this handle; calls under way, and tails, may raise LogUnavailable. The log stays
         (:meth:`federation.ports.SiteLog.close`).
         """
         self._closed = True
@@ -321,7 +348,14 @@ class MemoryLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        """Renew the lease; return False if it has ended or was superseded (:meth:`federation.ports.Lease.renew`)."""
+        """Renew the lease: it lasts `ttl_ms` milliseconds anew (:meth:`federation.ports.Lease.renew`).
+
+        Returns:
+            False: the lease has ended for good, or its proxy was announced again, and it is not renewed.
+
+        Raises:
+            RegistryUnavailable: it is not known whether the lease was renewed.
+        """
         await self._storage.check_reachable()
         now_ms = self._clock.now_ms()
         self._storage.expire_leases(now_ms)
@@ -332,8 +366,8 @@ class MemoryLease:
         return True
 
     async def revoke(self) -> None:
-        """End the lease now, with all rows under it (:meth:`federation.ports.Lease.revoke`). Raises
-        RegistryUnavailable.
+        """End the lease now, with all rows under it; one that has ended is no error. Raises RegistryUnavailable
+        (:meth:`federation.ports.Lease.revoke`).
         """
         await self._storage.check_reachable()
         self._storage.end_lease(self.number)
@@ -354,26 +388,41 @@ class MemoryRegistry:
         await self._begin()
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Create the row of a session that never had one; return whether this call won, and the row in force
+        """Create the row of a session that never had one; of concurrent calls one wins
         (:meth:`federation.ports.Registry.create`).
+
+        Returns:
+            Whether this call won, and the row in force. A deleted session is created again by :meth:`claim`.
+
+        Raises:
+            RegistryUnavailable: the row may have been created all the same; :meth:`owner` tells.
         """
         return await self._compare_and_set(session, None, ownership)
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Compare and set the row of a session; return whether this call won, and the row in force
+        """Replace the row `expected` of a session, as :meth:`owner` returns it, by `new`
         (:meth:`federation.ports.Registry.claim`).
+
+        Returns:
+            Whether this call made the change, and the row in force.
+
+        Raises:
+            RegistryUnavailable: the change may have been made all the same; :meth:`owner` tells.
         """
         return await self._compare_and_set(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        """Return the session's row, or what one without a row counts as; None: it never existed
-        (:meth:`federation.ports.Registry.owner`).
+        """Return the session's row; for one without, the row that it counts as (:func:`waypost.identity.without_row`);
+        None: the session never existed. Raises RegistryUnavailable (:meth:`federation.ports.Registry.owner`).
         """
         return (await self._begin()).owner(session)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove these rows of deleted sessions, after raising the floor to their generations
-        (:meth:`federation.ports.Registry.forget`).
+        """Remove the rows of deleted sessions that are still as given, after raising the floor to their generations
+        (:meth:`federation.ports.Registry.forget`). A row that has changed, or is not of a deleted session, stays.
+
+        Raises:
+            RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.
         """
         rows = await self._begin()
         rows.generation_floor = max([rows.generation_floor, *(ownership.generation for ownership in deleted.values())])
@@ -392,8 +441,19 @@ class MemoryRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> MemoryLease:
-        """Compare and set the row of a proxy, and return the lease that it is under, as
-        :meth:`federation.ports.Registry.announce` does.
+        """Take the name of a proxy by compare-and-set of its row, and return the lease under which the row stands
+        (:meth:`federation.ports.Registry.announce`).
+
+        Args:
+            row: the row of the proxy, whose `proxy` is the name.
+            ttl_ms: how long the lease lasts without a renewal, in milliseconds.
+            earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
+            replace: take the name from any holder.
+
+        Raises:
+            NameInUse: another instance, or an incarnation that is not among the earlier ones, has the name under a
+                lease.
+            RegistryUnavailable: the row may have been set all the same, under a lease that nobody renews.
         """
         rows = await self._begin()
         check_name(row, self._holder(row.proxy), earlier=earlier, replace=replace)
@@ -419,8 +479,14 @@ class MemoryRegistry:
         )
 
     async def forget_site(self, site: SiteId) -> bool:
-        """Remove the address of a site's checkpoints; False: a proxy of the site is live
+        """Remove the address of a site's checkpoints: nobody looks for any there from now on
         (:meth:`federation.ports.Registry.forget_site`).
+
+        Returns:
+            False, and nothing has changed: a proxy of the site has a lease.
+
+        Raises:
+            RegistryUnavailable: the address may have been removed all the same.
         """
         rows = await self._begin()
         is_live = any(incarnation.row.site == site for incarnation in rows.incarnations.values())
@@ -430,7 +496,9 @@ class MemoryRegistry:
         return not is_live
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Set the order to drain a proxy; None: take the order back (:meth:`federation.ports.Registry.drain`)."""
+        """Set the order to drain a proxy, alive or not; None: take the order back, if there is one. Raises
+        RegistryUnavailable (:meth:`federation.ports.Registry.drain`).
+        """
         rows = await self._begin()
         if row is None:
             rows.drains.pop(proxy, None)
@@ -440,8 +508,20 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Make the proxy the leader of the link under the lease, and return the leader's epoch; None: another proxy
-        leads, or the lease has ended (:meth:`federation.ports.Registry.elect`).
+        """Try to make the proxy the leader of the link under the lease; one that leads under it already begins another
+        term (:meth:`federation.ports.Registry.elect`).
+
+        Args:
+            link: its name (:func:`waypost.identity.link_name`).
+            proxy: the proxy that is to lead.
+            lease: of that proxy, granted by this registry; the leadership ends with it.
+
+        Returns:
+            The leader's epoch, greater than all before; None: another lease leads, or this one has ended.
+
+        Raises:
+            Internal: the lease is of another kind of registry.
+            RegistryUnavailable: the proxy may have been elected all the same; a repetition begins another term.
         """
         if not isinstance(lease, MemoryLease):
             raise Internal("a lease of another registry")
@@ -458,8 +538,8 @@ class MemoryRegistry:
         return epoch
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Give the leadership of the link back, if it is held under the lease
-        (:meth:`federation.ports.Registry.resign`).
+        """Give the leadership of the link back; no effect if it is not held under the lease, or the lease is of another
+        kind of registry. Raises RegistryUnavailable (:meth:`federation.ports.Registry.resign`).
         """
         rows = await self._begin()
         leader = rows.leaders.get(link)
@@ -469,7 +549,9 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Write the row of a link; with `seed` only if there is none (:meth:`federation.ports.Registry.set_link`)."""
+        """Write the row of a link; with `seed` only if the link has no row, and the row of a removed link counts as
+        one. Raises RegistryUnavailable (:meth:`federation.ports.Registry.set_link`).
+        """
         rows = await self._begin()
         if not seed or row.sites not in rows.links:
             rows.links[row.sites] = row
@@ -477,8 +559,11 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Compare and set the row of the dispatching tree; return whether it was set
-        (:meth:`federation.ports.Registry.claim_tree`).
+        """Replace the row `expected` of the dispatching tree, of epoch 0 if there is none, by `new`; return whether
+        `expected` was in force, and `new` is now (:meth:`federation.ports.Registry.claim_tree`).
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same; the watch reports it then.
         """
         rows = await self._begin()
         if rows.tree != expected:
@@ -489,8 +574,12 @@ class MemoryRegistry:
         return True
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
-        """Return the secret of the federation; if there is none, make it, or return b"" if not `make`
-        (:meth:`federation.ports.Registry.secret`).
+        """Return the secret of the federation, 32 random bytes; of concurrent calls that make it one wins
+        (:meth:`federation.ports.Registry.secret`). Raises RegistryUnavailable.
+
+        Args:
+            before: the secret to be set if there is none; empty: new random bytes.
+            make: set a secret if there is none; False: return b"" instead.
         """
         rows = await self._begin()
         if not rows.secret and make:
@@ -499,12 +588,17 @@ class MemoryRegistry:
         return rows.secret
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Return the row of the site's log; None: it has none (:meth:`federation.ports.Registry.site_log`)."""
+        """Return the row of the site's log; None: it has none. Raises RegistryUnavailable
+        (:meth:`federation.ports.Registry.site_log`).
+        """
         return (await self._begin()).site_logs.get(site)
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Compare and set the row of the site's log; return whether it was set
-        (:meth:`federation.ports.Registry.claim_site_log`).
+        """Replace the row `expected` of the site's log, None if there is none, by `new`; return whether `expected` was
+        in force, and `new` is now (:meth:`federation.ports.Registry.claim_site_log`).
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same.
         """
         rows = await self._begin()
         if rows.site_logs.get(site) != expected:
@@ -514,8 +608,11 @@ class MemoryRegistry:
         return True
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Record ranks of checkpoints up to which clients were answered
-        (:meth:`federation.ports.Registry.note_checkpoints`).
+        """Record the rank of the checkpoint of each session up to which clients were answered (handover rule 19,
+        :meth:`federation.ports.Registry.note_checkpoints`).
+
+        A rank that is not above the recorded one changes nothing, and a session without a row is skipped. Raises
+        RegistryUnavailable: any of the ranks may have been recorded.
         """
         rows = await self._begin()
         for session, rank in ranks.items():
@@ -524,14 +621,17 @@ class MemoryRegistry:
         self._storage.answer()
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Return the rank recorded for the session; None: there is none
-        (:meth:`federation.ports.Registry.noted_checkpoint`).
+        """Return the highest rank that :meth:`note_checkpoints` recorded for the session; None: there is none. Raises
+        RegistryUnavailable (:meth:`federation.ports.Registry.noted_checkpoint`).
         """
         return (await self._begin()).noted.get(session)
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """Yield a Reloaded, then every change in order, and WatchAlive in silence
-        (:meth:`federation.ports.Registry.watch`).
+        """Yield all rows as a :class:`federation.ports.Reloaded`, then every change in order, none skipped, and
+        :class:`federation.ports.WatchAlive` in silence (:meth:`federation.ports.Registry.watch`).
+
+        A watch that has not seen changes that are removed begins again with a `Reloaded`. It ends once this handle is
+        closed.
         """
         storage = self._storage
         position = -1
@@ -552,7 +652,9 @@ class MemoryRegistry:
                     yield WatchAlive()
 
     async def close(self) -> None:
-        """Close this handle; no lease is ended by it (:meth:`federation.ports.Registry.close`)."""
+        """Close this handle; a call under way, or a later one, may raise RegistryUnavailable. Leases are not ended
+        (:meth:`federation.ports.Registry.close`).
+        """
         self._closed = True
         self._storage.changed.notify()
 
@@ -598,32 +700,53 @@ class MemoryChangelog:
         self._storage = storage
 
     async def start(self) -> None:
-        """Connect to the changelog, before any other call, as :meth:`federation.ports.Changelog.start` does."""
+        """Connect to the changelog, before any other call. Raises LogUnavailable
+        (:meth:`federation.ports.Changelog.start`).
+        """
         await self._storage.check_reachable()
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint. Raises CheckpointOutdated, LogUnavailable (:meth:`federation.ports.Changelog.put`)."""
+        """Write a checkpoint; return once it is written (:meth:`federation.ports.Changelog.put`). A first checkpoint
+        (`is_first`) whose rank is there already is not written again, and is no error.
+
+        Raises:
+            CheckpointOutdated: there is one that counts more, or an owner's of the same rank (handover rule 19);
+                nothing was written.
+            LogUnavailable: it is not known whether the checkpoint was written.
+        """
         await self._storage.check_reachable()
         self._storage.highest.put(checkpoint)
         self._storage.answer()
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints of the session that count, two at most (:meth:`federation.ports.Changelog.latest`)."""
+        """Return the checkpoints of the session that count, the lower one first
+        (:meth:`federation.ports.Changelog.latest`).
+
+        Returns:
+            The highest one by rank that an owner wrote, if there is one; behind it a first one (`is_first`), if it is
+            higher. Empty: there is no checkpoint of the session.
+
+        Raises:
+            LogUnavailable: the storage is away.
+        """
         await self._storage.check_reachable()
         return self._storage.highest.latest(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of deleted sessions up to these epochs (:meth:`federation.ports.Changelog.forget`)."""
+        """Remove the checkpoints of deleted sessions, each up to the given epoch, inclusive; none there is no error.
+        Raises LogUnavailable: any of them may have been removed (:meth:`federation.ports.Changelog.forget`).
+        """
         await self._storage.check_reachable()
         self._storage.highest.forget(deleted)
         self._storage.answer()
 
     async def lost(self) -> None:
-        """Wait until something that was written is not there any more (:meth:`federation.ports.Changelog.lost`)."""
+        """Wait for ever: a changelog in memory loses no part of itself (:meth:`federation.ports.Changelog.lost`)."""
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Write a snapshot of the site's state, unless one there is as high
+        """Write a snapshot of the site's state; one whose rank is not higher than that of the snapshot there changes
+        nothing. Raises LogUnavailable: the snapshot may have been written all the same
         (:meth:`federation.ports.Changelog.put_site`).
         """
         await self._storage.check_reachable()
@@ -633,14 +756,14 @@ class MemoryChangelog:
         self._storage.answer()
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the site's snapshot with the highest rank; None: there is none
+        """Return the snapshot of the site's state with the highest rank; None: there is none. Raises LogUnavailable
         (:meth:`federation.ports.Changelog.latest_site`).
         """
         await self._storage.check_reachable()
         return self._storage.site
 
     async def close(self) -> None:
-        """Close this handle; what was written stays (:meth:`federation.ports.Changelog.close`)."""
+        """Do nothing: a changelog in memory stays usable (:meth:`federation.ports.Changelog.close`)."""
 
 
 class MemoryJournalStorage(Fallible):
@@ -671,7 +794,13 @@ class MemoryJournal:
         await self._storage.check_reachable()
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Write facts in this order. Raises LogUnavailable (:meth:`federation.ports.Journal.attest`)."""
+        """Write facts in this order, behind the fact that begins a segment if one is due
+        (:meth:`federation.ports.Journal.attest`).
+
+        Raises:
+            LogUnavailable: the storage is away, and nothing was written; or the answer is lost, and the facts are
+                written.
+        """
         await self._storage.check_reachable()
         size = sum(len(encode_fact(fact)) for fact in facts)
         beginning = self._segments.beginning(size, 0, time.monotonic()) if facts else None
@@ -680,4 +809,4 @@ class MemoryJournal:
         self._storage.answer()
 
     async def close(self) -> None:
-        """Close this handle; what was written stays (:meth:`federation.ports.Journal.close`)."""
+        """Do nothing: a journal in memory stays usable (:meth:`federation.ports.Journal.close`)."""

@@ -37,7 +37,7 @@ class SiteLog(Protocol):
         ...
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Append records in this order; return their offsets once the records survive a crash.
+        """Append records in this order; return their offsets, in the same order, once the records survive a crash.
 
         No append overtakes one that failed: every append of this handle that was called before the failure fails with
         it. An append waits while the handle is interrupted (:meth:`interrupted`).
@@ -82,17 +82,18 @@ class SiteLog(Protocol):
 
     @property
     def seen_below(self) -> int:
-        """The offset below which this handle has read every record, or had its append answered.
+        """The offset below which this handle has yielded every record from a tail, or had its append answered.
 
         Always 0 where the storage cannot lose its end.
         """
         ...
 
     async def interrupted(self) -> None:
-        """Wait until the storage was out of reach: the log may have lost its end since (handover rule 27).
+        """Wait until an interruption of this handle is to be reported, and return: the storage was out of reach, and
+        the log may have lost its end meanwhile (handover rule 27).
 
-        Each interruption is reported once, when the storage can be asked again. Until :meth:`resume`, appends of this
-        handle wait, and its tails yield nothing; single reads go on.
+        Each interruption is reported once, when the storage can be asked again. From its beginning until the caller's
+        :meth:`resume`, appends of this handle wait, and its tails yield nothing; single reads go on.
         """
         ...
 
@@ -332,7 +333,7 @@ class Lease(Protocol):
     ttl_ms: int
 
     async def renew(self) -> bool:
-        """Renew the lease: it lasts `ttl_ms` from the beginning of this call.
+        """Renew the lease: it lasts `ttl_ms` milliseconds from the beginning of this call.
 
         Returns:
             False: the lease has ended for good, or its proxy was announced again, and it is not renewed.
@@ -361,7 +362,7 @@ class LeaseRenewer(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close this connection; no lease that was renewed over it is ended."""
+        """Close this connection; the leases that were renewed over it go on."""
         ...
 
 
@@ -382,6 +383,10 @@ class Registry(Protocol):
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
         """Create the row of a session that never had one; of concurrent calls one wins.
+
+        Args:
+            session: whose row it is.
+            ownership: the first owner, and the epoch.
 
         Returns:
             Whether this call won, and the row in force. A deleted session has a row, or counts as having one
@@ -444,14 +449,15 @@ class Registry(Protocol):
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> Lease:
-        """Compare and set the row of a proxy, which lasts as long as the lease that is returned; the address of its
-        site's changelog stays.
+        """Take the name of a proxy by compare-and-set of its row, and return the lease under which the row stands: the
+        row ends with it. The address of the site's checkpoints stays.
 
-        A name has one holder (federation/names.py). An incarnation that is replaced is not renewed any more.
+        A name has one holder (federation/names.py). An incarnation that is replaced is not renewed any more. The watch
+        reports the proxy.
 
         Args:
             row: the row of the proxy, whose `proxy` is the name.
-            ttl_ms: how long the lease lasts without a renewal, at least.
+            ttl_ms: how long the lease lasts without a renewal, at least, in milliseconds.
             earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
             replace: take the name from any holder.
 
@@ -470,9 +476,10 @@ class Registry(Protocol):
         ...
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Try to become the leader of `link` under the lease.
+        """Try to make the proxy the leader of `link` under the lease.
 
-        A proxy that leads already begins another term: everything still under way from its last one is void.
+        A proxy that leads under this lease already begins another term: everything still under way from its last one is
+        void. The watch reports the new leader.
 
         Args:
             link: its name (:func:`waypost.identity.link_name`).
@@ -480,9 +487,10 @@ class Registry(Protocol):
             lease: of that proxy, granted by this registry; the leadership ends with it.
 
         Returns:
-            The leader's epoch, greater than all before; None: another proxy leads, or the lease has ended.
+            The leader's epoch, greater than all before; None: another lease leads, or this one has ended.
 
         Raises:
+            Internal: the lease is of another kind of registry.
             RegistryUnavailable: the proxy may have been elected all the same; a repetition begins another term.
         """
         ...
@@ -490,8 +498,12 @@ class Registry(Protocol):
     async def resign(self, link: str, lease: Lease) -> None:
         """Give the leadership of `link` back; no effect if it is not held under the lease.
 
+        Args:
+            link: its name (:func:`waypost.identity.link_name`).
+            lease: that was passed to :meth:`elect`.
+
         Raises:
-            RegistryUnavailable: the registry does not answer.
+            RegistryUnavailable: the leadership may have been given back all the same; a repetition does no harm.
         """
         ...
 
@@ -624,12 +636,14 @@ class Changelog(Protocol):
         ...
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint; return once it survives a crash.
+        """Write a checkpoint; return once it survives a crash. A first checkpoint (`is_first`) whose rank is there
+        already is not written again, and is no error.
 
         Raises:
-            CheckpointOutdated: there is one that counts more (handover rule 19), as far as this handle knows, and
-                nothing was written. The handle has read all that was there before its own first `put`, and before that
-                of the first checkpoint (`is_first`) of a session. A first checkpoint never counts more than an owner's.
+            CheckpointOutdated: there is one that counts more, or an owner's of the same rank (handover rule 19), as far
+                as this handle knows; nothing was written. This handle knows all that was there before its first `put`,
+                and, for a first checkpoint, all that was there before the call. A first checkpoint never counts more
+                than an owner's.
             LogUnavailable: it is not known whether the checkpoint was written.
         """
         ...
@@ -659,8 +673,8 @@ class Changelog(Protocol):
         ...
 
     async def lost(self) -> None:
-        """Wait until something that was written is not there any more: proxies then write the checkpoints that they
-        have again.
+        """Wait until this handle finds that a part of what was written is not there any more, and return; proxies then
+        write the checkpoints that they have again.
 
         Each loss is reported once. A storage that cannot lose a part of itself waits for ever.
         """

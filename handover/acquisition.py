@@ -253,13 +253,15 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
 
     def copy_found(self, epoch: Epoch) -> None:
-        """Note that a copy of the session is here, of this epoch. Keys of earlier questions (:meth:`key`) are void,
-        unless the epoch was known.
+        """Note that a copy of the session is here, of this epoch. If its epoch differs from the one known before, keys
+        that :meth:`key` has returned are void. The state does not change.
         """
         self.copy_epoch = epoch
 
     def row_lost(self, epoch: Epoch) -> None:
-        """Note the epoch of a row of the session that the registry has lost; NO_EPOCH: it has lost none."""
+        """Note the epoch of a row of the session that the registry has lost; NO_EPOCH: it has lost none. The next
+        choice of an epoch takes it into account (handover rule 28); the state does not change.
+        """
         self.lost_epoch = epoch
 
     def key(self, attempt: int) -> ReplyKey:

@@ -123,7 +123,7 @@ class TableMachine(Generic[InputT, EffectT]):
         return self.state is self.ended
 
     def step(self, input: InputT, now_ms: int) -> list[EffectT]:
-        """Take one input; return the effects, to be performed in order.
+        """Take one input: change the state as the table says, and return the effects, to be performed in order.
 
         Args:
             now_ms: by the caller's clock.
@@ -144,7 +144,9 @@ class TableMachine(Generic[InputT, EffectT]):
         return NEVER
 
     def remember(self, input: InputT) -> None:
-        """Keep the content of an accepted input that later effects need; called after the change of state."""
+        """Keep the content of an accepted input that later effects need. Called by :meth:`step` only, after the change
+        of state.
+        """
 
     def effect(self, kind: type[Any], input: InputT) -> EffectT:
         """Return the effect of this kind, with the fields that it takes from the input and the machine. Called by
@@ -191,12 +193,22 @@ class TimedMachine(TableMachine[InputT | Deadline, EffectT], Generic[InputT, Eff
         return None
 
     def rearm(self, now_ms: int) -> None:
-        """Begin the time of the present state anew."""
+        """Begin the time of the present state anew: it ends :meth:`timeout_ms` after `now_ms` (the caller's clock), and
+        :meth:`tick` then steps with a Deadline.
+        """
         timeout_ms = self.timeout_ms()
         self._deadline_at = NEVER if timeout_ms is None else now_ms + timeout_ms
 
     def step(self, input: InputT | Deadline, now_ms: int) -> list[EffectT]:
-        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        """Take one input; return the effects, to be performed in order. A change of state begins the time of the new
+        state.
+
+        Args:
+            now_ms: by the caller's clock.
+
+        Raises:
+            UnexpectedInput: the table has no row for this input in this state; nothing was changed.
+        """
         before = self.state
         effects = super().step(input, now_ms)
         if self.state is not before:
@@ -237,7 +249,11 @@ class TransferMachine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, Eff
         self._retry_at = now_ms + self.timing.retry_ms
 
     def step(self, input: InputT | Retry | Deadline, now_ms: int) -> list[EffectT]:
-        """Take one input; return the effects, to be performed in order. Progress sets the timers again.
+        """Take one input; return the effects, to be performed in order. A change of state sets both timers again, and
+        so does an input of type :attr:`progress` that has effects.
+
+        Args:
+            now_ms: by the caller's clock.
 
         Raises:
             UnexpectedInput: the table has no row for this input in this state; nothing was changed.
@@ -250,7 +266,12 @@ class TransferMachine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, Eff
         return effects
 
     def tick(self, now_ms: int) -> list[EffectT]:
-        """Step with Deadline or Retry if one is due at `now_ms`; return the effects, to be performed in order."""
+        """Step with Deadline or Retry if one is due at `now_ms`; return the effects, to be performed in order. Call it
+        at :meth:`next_deadline`; earlier it does nothing.
+
+        Raises:
+            UnexpectedInput: the table has no row for a Deadline, or a Retry, in this state.
+        """
         if self.over:
             return []
         if now_ms >= self._deadline_at:

@@ -225,7 +225,9 @@ class SourceTransfer(TransferMachine[SourceInput, SourceEffect]):
         self.coverage: dict[Origin, int | None] = {}
 
     def remember(self, input: SourceInput) -> None:
-        """Keep what an accepted input brings: where the target's coverage begins."""
+        """Keep from a Ready where the target's coverage begins: in WAITING, and if it is not known yet. Called by
+        :meth:`step`, after the change of state.
+        """
         if isinstance(input, Ready) and self.state is SourceState.WAITING and not self.coverage:
             self.coverage = input.coverage
 
@@ -236,7 +238,13 @@ class SourceTransfer(TransferMachine[SourceInput, SourceEffect]):
         return self.timing.passing_ms if self.state is SourceState.WAITING else self.timing.frozen_ms
 
     def effect(self, kind: type[Any], input: SourceInput) -> SourceEffect:
-        """Return the effect of that kind, filled in by the input that caused it."""
+        """Return the effect of this kind, with the fields that it takes from the input and the transfer. Called by
+        :meth:`step`.
+
+        Args:
+            kind: the class of the effect, from the table.
+            input: the accepted input.
+        """
         if kind is Claim:
             return Claim(self.owned, self.wanted)
         if kind is Thaw:

@@ -251,11 +251,19 @@ class TargetTransfer(TransferMachine[TargetInput, TargetEffect]):
         self.transfer = transfer
 
     def begin(self) -> list[TargetEffect]:
-        """Return the first effects: ask the owner to prepare."""
+        """Return the first effects, which ask the owner to prepare. Call it once, before any :meth:`step`; the state
+        does not change.
+        """
         return [SendPrepare()]
 
     def effect(self, kind: type[Any], input: TargetInput) -> TargetEffect:
-        """Return the effect of that kind, filled in by the input that caused it."""
+        """Return the effect of this kind, with the fields that it takes from the input and the transfer. Called by
+        :meth:`step`.
+
+        Args:
+            kind: the class of the effect, from the table.
+            input: the accepted input.
+        """
         if kind is Claim:
             return Claim(self.owned, self.wanted)
         match input:

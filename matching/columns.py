@@ -98,7 +98,12 @@ class Columns:
                 column.put(row, slot, condition.low, condition.high)
 
     def drop(self, row: int, conditions: Sequence[Condition]) -> None:
-        """Remove the conditions of a row, the same as were put."""
+        """Remove the conditions of a row; the row counts as meeting all conditions until the next :meth:`put`.
+
+        Args:
+            row: its number.
+            conditions: the same that :meth:`put` got for the row.
+        """
         for column, condition in zip(self._slots, conditions, strict=False):
             self._names.drop(condition.name)
             if isinstance(condition, Text):
@@ -108,15 +113,16 @@ class Columns:
     def passing(
         self, postings: Sequence[Posting], attributes: Mapping[str, Value]
     ) -> tuple[list[int], list[int]] | None:
-        """Return those rows of the postings whose conditions hold: first the rows without a mark, then the rows with
-        one. A row in several postings is returned as often.
+        """Return those rows of the postings whose conditions hold for a notification. A row in several postings is
+        returned as often.
 
         Args:
-            postings: the candidates; at least one.
+            postings: the numbers of the candidate rows; at least one posting.
             attributes: of the notification.
 
         Returns:
-            None if an indexed attribute is NaN: then the bounds may be wrong, and the rows are to be tested one by one.
+            (rows without a mark, rows with a mark). None: an indexed attribute is NaN, for which the bounds may be
+            wrong; the caller tests the rows one by one.
         """
         read = self._read(attributes)
         if read is None:

@@ -203,7 +203,9 @@ class Outline(msgspec.Struct, frozen=True, array_like=True):
 
 
 def outline(expression: Expression) -> Outline:
-    """Return the outline of an expression."""
+    """Return the outline of an expression: its keys, and a sample of what it matches. :func:`covers_by_outline` and
+    :class:`CoveringIndex` compare expressions by it.
+    """
     alternatives = parts(expression.tree)
     readings = [leg.reading for legs in alternatives for leg in legs]
     first = [key for leg in (alternatives[0] if alternatives else ()) for key in (leg.reading.keys or ())[:1]]
@@ -223,7 +225,8 @@ def covers_by_outline(covering: Outline, covered: Outline) -> bool | None:
         covered: the outline of another expression.
 
     Returns:
-        True: it certainly does. False: nothing says that it does. None: it may; :func:`covers` tells by the trees.
+        True: it certainly does. False: the outlines do not show it; treat it as not covering. None: it may cover;
+        :func:`covers` tells by the trees.
     """
     for legs in covered.alternatives:
         if not any(_are_met(needed, legs) for needed in covering.alternatives):
@@ -317,7 +320,8 @@ class CoveringIndex:
 
     def may_cover(self, of: Outline) -> Iterator[str]:
         """Yield the texts of expressions in the index that may cover another expression, some more than once;
-        :func:`covers` tells whether they do.
+        :func:`covers` tells whether they do. Not every one that covers it need be found. Do not change the index
+        meanwhile.
 
         Args:
             of: the outline of the other expression; if that is in the index, it may be found, too.
@@ -334,7 +338,7 @@ class CoveringIndex:
 
     def may_be_covered(self, of: Outline) -> Iterator[str]:
         """Yield the texts of expressions in the index that another expression may cover, some more than once;
-        :func:`covers` tells whether it does.
+        :func:`covers` tells whether it does. Not every covered one need be found. Do not change the index meanwhile.
 
         Args:
             of: the outline of the other expression; if that is in the index, it may be found, too.

@@ -119,7 +119,8 @@ class Index(Generic[T]):
             self._drop(number)
 
     def weigh(self, expression: Expression, test_ns: float, item_ns: float) -> None:
-        """Set the costs of an expression for :meth:`foreseen_ns`; without them it counts as nothing.
+        """Set the costs of an expression for :meth:`foreseen_ns` and :meth:`max_ns`; an expression without costs adds
+        nothing there.
 
         Args:
             expression: one of the index.
@@ -193,7 +194,7 @@ class Index(Generic[T]):
 
     def foreseen_ns(self, attributes: Mapping[str, Value], factor: float = 1.0) -> float:
         """Estimate the costs of :meth:`match` and of processing its items, in nanoseconds, without evaluating the
-        candidates.
+        candidates. Only expressions with costs (:meth:`weigh`) count.
 
         Args:
             attributes: of the notification.
@@ -210,7 +211,8 @@ class Index(Generic[T]):
 
         Args:
             attributes: of the notification.
-            known: gets the results, by test; give it to :meth:`match`.
+            known: results by test, empty at first; filled here, and to be given to :meth:`match` for the same
+                attributes.
         """
         if len(self._entries) <= self._few:
             tests: list[Test | None] = [entry.matches for entry in self._entries.values()]

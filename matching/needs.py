@@ -96,8 +96,8 @@ class Leg:
 
 
 def parts(tree: Node) -> list[list[Leg]]:
-    """Return the alternatives of a tree, each as the legs that it needs. An empty list: the expression is never
-    true.
+    """Return the alternatives of a tree, each as its legs: tests that must all be true. The tree is true if all legs of
+    one alternative are. An empty list: the tree is never true.
     """
     reader = _Reader()
     split = (reader.legs(node, truth) for node, truth in _flat(tree, True, any_of=True))
@@ -109,7 +109,11 @@ def read(node: Node, truth: bool) -> Reading:
 
     Args:
         node: the test.
-        truth: True: the keys of the test being true; False: those of the test being false, which bottom is not.
+        truth: True: the keys of the test being true; False: of the test being false. Bottom (an attribute is absent) is
+            neither.
+
+    Returns:
+        `keys` is None where no keys are known, and empty if the test never has that truth.
     """
     return _Reader()._of(node, truth)
 

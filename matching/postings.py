@@ -37,7 +37,9 @@ PREFIX = 16
 
 
 def is_sharp(key: Key) -> bool:
-    """Tell whether the key is hit by no other values than it states."""
+    """Tell whether only values that meet the key hit its rows. False: a long prefix or a range is also hit by other
+    values, and the caller has to test each hit.
+    """
     if isinstance(key, Prefix):
         return len(key.text) <= PREFIX
     return not (isinstance(key, Within) and key.is_range)
@@ -84,7 +86,9 @@ class Attribute:
         return self.more or bool(self.equal)
 
     def collect(self, value: Value, found: list[Posting]) -> None:
-        """Append to `found` the postings that this value hits, except those of an equality."""
+        """Append to `found` the postings that this value hits, except those of an equality, which the caller looks up
+        in :attr:`equal`. There is something to find only if :attr:`more` is True.
+        """
         if self._present:
             found.append(self._present)
         if type(value) is str:
@@ -165,7 +169,12 @@ class Attribute:
         self._note()
 
     def drop(self, key: Key, row: int) -> None:
-        """Remove a row from under a key, under which :meth:`put` has added it."""
+        """Remove a row from under a key.
+
+        Args:
+            key: the key under which :meth:`put` has added the row.
+            row: its number; it must be there.
+        """
         match key:
             case Text(value=value):
                 _drop(self.equal, value, row)

@@ -28,15 +28,16 @@ from waypost.subscription import Expression, parse
 
 
 def run(input: str, report: Path | None = None, progress: Callable[[str], None] = lambda line: None) -> Verdict:
-    """Audit a run, and return the verdict.
+    """Audit a run, and return the verdict. The call blocks for seconds or minutes; a Spark session that it starts goes
+    on.
 
     Args:
         input: the run: a folder, or kafka://SITE=HOST:PORT,.../PREFIX.
-        report: the folder to which audit.json and audit.html are written; None: no report.
+        report: the folder to which audit.json and audit.html are written, in place of earlier ones; None: no report.
         progress: called with a line for people before each step.
 
     Raises:
-        BadInput: there is no run at `input`.
+        BadInput: there is no run at `input`, a file is no site log, or all are empty.
         BadConfiguration: Java, Maven or Spark's connector is missing, or a file for TLS cannot be read.
         LogUnavailable: Kafka does not answer, or does not hold these topics.
         Unreachable: Maven could not fetch the connector.
@@ -53,7 +54,8 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
 
 
 def judge(spark: SparkSession, source: Source, progress: Callable[[str], None] = lambda line: None) -> Verdict:
-    """Audit a located run in this Spark session, and return the verdict.
+    """Audit a located run in this Spark session, and return the verdict. Nothing is written; the session's settings are
+    changed during the call.
 
     Args:
         spark: a session of :func:`spark.session.build`.
@@ -63,7 +65,8 @@ def judge(spark: SparkSession, source: Source, progress: Callable[[str], None] =
     Raises:
         BadInput: a file is no site log, or all are empty.
         BadConfiguration: the run is in Kafka, and the session was started without the connector.
-        LogUnavailable: Kafka does not answer, or does not hold these topics.
+        LogUnavailable: Kafka does not answer, or does not hold these topics. Other errors of Spark are raised as they
+            are.
     """
     try:
         return _judged(spark, source, progress)

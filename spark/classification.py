@@ -58,8 +58,11 @@ class Evidence:
         return epochs.lost_ends(self.records.sparkSession, self.epochs)
 
     def owing(self, missed: DataFrame) -> DataFrame:
-        """Return the policies under which each of `missed`, rows of a KEY, is owed: KEY and `terms`
-        (:func:`spark.obligations.owing`).
+        """Return the policies under which notifications that were missed are owed, as :func:`spark.obligations.owing`
+        does.
+
+        Args:
+            missed: rows with the columns :data:`spark.obligations.KEY`.
         """
         return obligations.owing(self.truth, self.wanted, missed)
 
@@ -68,11 +71,12 @@ def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame
     """Return every finding of every class, before missing evidence is weighed (:func:`spark.doubt.weighed`).
 
     Args:
-        second_looks: those of LOST, STRAY and RETRIED of which `judged` has any row: each costs a dozen shuffles even
-            of nothing.
+        evidence: what the run left behind, as frames.
+        second_looks: those of LOST, STRAY and RETRIED (:mod:`spark.comparison`) of which `judged` has any row; the
+            findings that follow from another one are left out. Each costs a dozen shuffles even of nothing.
 
     Returns:
-        Rows of the shape FINDING, with the column LACKS.
+        Rows of the shape :data:`spark.schemas.FINDING`, with the column :data:`spark.finding.LACKS`.
     """
     parts = [_of_deliveries(evidence.judged)]
     if evidence.epochs:
@@ -90,8 +94,8 @@ def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame
 
 
 def with_unreported(evidence: Evidence) -> DataFrame:
-    """Return the rows of `judged`, and one with the code LOST for each notification that a log lost with its end, that
-    no log knows, and that a receiver was owed and did not get.
+    """Return the rows of `evidence.judged`, and one with the code LOST for each notification that a log lost with its
+    end, that no log knows, and that a receiver was owed and did not get.
 
     Args:
         evidence: of a run in which a log lost its end.
@@ -186,8 +190,8 @@ def _under_an_earlier_name(evidence: Evidence) -> DataFrame:
 
 
 def stale_epochs(journal: DataFrame) -> DataFrame:
-    """Find the facts of a receiver that name an older epoch than one before them (H1), in the shape of
-    :func:`spark.finding.findings`.
+    """Find the facts by which a receiver attests deliveries of an older epoch than one of its facts before them (H1),
+    in the shape of :func:`spark.finding.findings`.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).

@@ -28,9 +28,9 @@ _POSITION = ["writer", "number", "at"]
 def judged(stood: DataFrame, delivered: DataFrame, line: Column | None = None) -> DataFrame:
     """Return one row for each delivery, and for each notification that was owed to a receiver and not delivered.
 
-    Its columns are KEY, `epoch`, `proxy`, `is_delivery`; `is_first_owed`, true in one row of each notification owed to
-    a receiver; `codes`, the rules that the row breaks, with LOST, STRAY and RETRIED; and details. Codes and details are
-    null in a row that breaks none.
+    The columns are :data:`spark.obligations.KEY`, `epoch`, `proxy`, `is_delivery`; `is_first_owed`, true in one row of
+    each notification owed to a receiver; `codes`, the classes of :data:`spark.schemas.CLASSES` that the row makes, with
+    LOST, STRAY and RETRIED; and details. Codes and details are null in a row that breaks no rule.
 
     Args:
         stood: :func:`spark.obligations.standing`.

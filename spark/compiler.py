@@ -76,7 +76,8 @@ class Compiler:
         return notifications
 
     def test(self, node: Node) -> Column:
-        """Return a test as a boolean column, null for bottom, over the frame that :meth:`with_stages` returns.
+        """Compile a test, and return it as a boolean column, null for bottom, over the frame that :meth:`with_stages`
+        returns later. The columns that it needs are added to `stages`.
 
         Args:
             node: the tree of an expression, whose attributes are all in `names`.

@@ -24,7 +24,9 @@ FETCH_TIMEOUT_S = 600
 
 
 def folder() -> Path:
-    """Return the absolute path of the folder of third-party servers and jars; it may not exist."""
+    """Return the absolute path of the folder of third-party servers and jars, which may not exist: WAYPOST_PARTS, else
+    `.parts` of the repository, else the user's cache folder.
+    """
     if chosen := os.environ.get("WAYPOST_PARTS"):
         return Path(chosen).absolute()
     root = Path(__file__).parents[1]
@@ -35,13 +37,14 @@ def folder() -> Path:
 
 
 def jars() -> list[str]:
-    """Return the paths of the installed jars; empty: the connector is not installed."""
+    """Return the paths of the jars of Spark's Kafka connector, sorted; empty: the connector is not installed."""
     found = sorted(str(jar) for jar in (folder() / FOLDER).glob("*.jar"))
     return found if any(CONNECTOR in jar for jar in found) else []
 
 
 def require(progress: Callable[[str], None]) -> list[str]:
-    """Return the paths of the jars, which are fetched if they are not installed.
+    """Return the paths of the jars of Spark's Kafka connector; fetch them with Maven into :func:`folder` if they are
+    not installed. The call blocks meanwhile. Call it before the Spark session is started.
 
     Args:
         progress: called with a line for people before they are fetched.

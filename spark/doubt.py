@@ -31,10 +31,12 @@ _RETRY = "O4"
 
 
 def weighed(found: DataFrame) -> DataFrame:
-    """Return the findings in FINDING's shape alone; those that missing evidence could excuse are L3 or A5.
+    """Return the findings with the code L3 or A5 in place of that of each one that missing evidence could excuse, and a
+    note of that. A Spark job looks first which evidence is missing.
 
     Args:
-        found: of FINDING's shape with the column LACKS.
+        found: of the shape :data:`spark.schemas.FINDING`, with the column :data:`spark.finding.LACKS`, which the result
+            does not have.
     """
     missing = {row[0] for row in found.where(F.col(LACKS) != "").select(LACKS).distinct().collect()}
     if not missing:

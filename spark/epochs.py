@@ -82,7 +82,7 @@ class Epochs:
 
 
 def read(begun: Iterable[EpochStart], firsts: dict[str, int]) -> Epochs:
-    """Return the log epochs of all logs, from the records that name them (handover rule 27).
+    """Return the log epochs of all logs, from the records that name them (handover rule 27); nothing is read here.
 
     Args:
         begun: all records of all logs that name a log epoch, in any order.
@@ -183,12 +183,12 @@ def of(records: DataFrame, logs: DataFrame) -> Epochs:
 
 
 def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:
-    """Return the records with the origin of each published one set to that of its log epoch; one of no origin gets the
-    kind `nobodys`.
+    """Return the records with the origin of each published one set to that of its log epoch; a published record that is
+    of no origin gets the kind `nobodys`.
 
     Args:
         records: of all logs, as :func:`spark.sitelogs.matched` returns them.
-        epochs: of all logs, not empty.
+        epochs: of all logs; at least one log is in more than its first one.
     """
     spark = records.sparkSession
     spans = spark.createDataFrame(epochs.spans, SPAN)
@@ -203,7 +203,7 @@ def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:
 
 
 def partition(origin: str) -> Column:
-    """Return the part of an origin that is the same in all its log epochs, as a column.
+    """Return the part of an origin that is the same in all its log epochs, as a column: `A/0` of `A/0.2`.
 
     Args:
         origin: the name of the column with the origin.
@@ -212,12 +212,17 @@ def partition(origin: str) -> Column:
 
 
 def lost_ends(spark: SparkSession, epochs: Epochs) -> DataFrame:
-    """Return one row for each origin that has ended, of the shape LOST_END: `site`, `origin`, `first`, `seen`."""
+    """Return one row for each origin that has ended, of the shape :data:`spark.schemas.LOST_END`: `site`; `origin`;
+    `first`, from which offset on the log has nothing of it; `seen`, up to which some proxy has seen it.
+    """
     return spark.createDataFrame(epochs.lost, LOST_END)
 
 
 def continued(spark: SparkSession, epochs: Epochs) -> DataFrame:
-    """Return one row for each pair of an origin that has ended and a later one of its log, of the shape CONTINUED."""
+    """Return one row for each pair of an origin that has ended and a later one of its log, of the shape
+    :data:`spark.schemas.CONTINUED`: `origin`; `following`; `begins`, at or below which the later one has nothing;
+    `seen`, up to which some proxy has seen the ended one.
+    """
     return spark.createDataFrame(epochs.continued, CONTINUED)
 
 

@@ -24,17 +24,17 @@ def findings(
     lacks: str | Column = "",
     **renamed: str | Column,
 ) -> DataFrame:
-    """Shape rows into findings: columns named as a finding's are taken over, the rest is null.
+    """Shape rows into findings: columns named as a finding's are taken over, the others of a finding are null.
 
     Args:
         frame: one row for each finding.
-        code: of the class; text is a constant, in `note` and `lacks` too.
+        code: of the class (:data:`spark.schemas.CLASSES`); text is a constant, in `note` and `lacks` too.
         note: for people.
         lacks: the evidence that the finding says is missing (:data:`LACKS`); "": none.
         renamed: column of a finding -> the column of the frame that is taken instead.
 
     Returns:
-        Rows of the shape FINDING, with the column LACKS.
+        Rows of the shape :data:`spark.schemas.FINDING`, with the column :data:`LACKS`.
     """
     columns: dict[str, str | Column] = {name: name for name in frame.columns if name in FINDING.fieldNames()}
     columns |= renamed

@@ -24,7 +24,8 @@ SESSION_GENERATION = ["session", "generation"]
 
 
 def numbered(facts: DataFrame) -> DataFrame:
-    """Add `copy`, from 1 on for each (writer, number), and `differs`: it is not the same as the first copy.
+    """Add two columns to facts: `copy`, a number from 1 on for the facts of one writer and number; and `differs`,
+    whether a fact's contents are not those of copy 1.
 
     Args:
         facts: as :func:`spark.readers.journals` returns them.
@@ -43,7 +44,8 @@ def numbered(facts: DataFrame) -> DataFrame:
 
 
 def once(facts: DataFrame) -> DataFrame:
-    """Return each usable fact once: the columns of FACT, and the `generation` of its session's epoch.
+    """Return each usable fact once: the columns of :data:`spark.schemas.FACT`, and the `generation` of its session's
+    epoch.
 
     Args:
         facts: as :func:`numbered` returns them.
@@ -108,8 +110,8 @@ def put_away(journal: DataFrame) -> DataFrame:
 
 
 def missing(journal: DataFrame) -> DataFrame:
-    """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them, and
-    `is_receiver`: the writer has no facts but `received`.
+    """Return the missing ranges of fact numbers: `writer`; `first_missing`; `number`, of the fact that follows the
+    range; and `is_receiver`: the writer has no facts but `received`.
 
     Args:
         journal: facts, each once (:func:`once`).

@@ -44,14 +44,15 @@ def losses(
 ) -> DataFrame:
     """Find L1 to L4, one finding for each notification and receiver, in the shape of :func:`spark.finding.findings`.
 
-    An id that has several coordinates is lost only if none of them may still come, and excused only if all are. One in
-    a gap that its receiver was told of is no finding here (:func:`gaps`).
+    An id that has several coordinates is lost only if none of them may still come, and excused only if all are. A
+    notification in a gap that its receiver was told of is no finding here (:func:`gaps`).
 
     Args:
         rows: judged deliveries (:func:`spark.comparison.judged`); those with the code LOST are looked at.
         journal: facts, each once (:func:`spark.journal.once`).
         horizons: :func:`spark.sitelogs.horizon`.
-        owing: returns the policies under which rows of a KEY are owed (:func:`spark.obligations.owing`).
+        owing: returns the policies under which rows with the columns :data:`spark.obligations.KEY` are owed
+            (:func:`spark.obligations.owing`).
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
@@ -71,10 +72,11 @@ def losses(
 
 
 def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
-    """Return the KEY of those of `missed` that are excused, or lie in a gap that the receiver was told of.
+    """Return the :data:`spark.obligations.KEY` of the notifications that were missed and are excused, or lie in a gap
+    that the receiver was told of.
 
     Args:
-        missed: rows of a KEY, owed and not delivered.
+        missed: rows with the columns `KEY`, owed and not delivered.
         journal: facts, each once (:func:`spark.journal.once`).
         owing: the policies under which they are owed (:func:`spark.obligations.owing`).
     """

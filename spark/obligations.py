@@ -50,14 +50,15 @@ OPEN_END = 1 << 62
 def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFrame | None = None) -> DataFrame:
     """Return one row for each generation of a subscription, and for each expression and keys that facts state for it.
 
-    It has the columns of SUBSCRIPTION, those of EXPRESSION, the keys, and the bounds as maps by origin: `above` (X0),
-    `until` (R, for what is owed) and `last` (R, for what may be delivered). `is_sure` says whether anything is owed by
-    it: not if it has two expressions, or other keys at another time, or an expression that cannot be evaluated.
+    A row has the columns :data:`SUBSCRIPTION`, those of :data:`spark.schemas.EXPRESSION`, the keys, and the bounds as
+    maps by origin: `above` (X0), `until` (R, for what is owed) and `last` (R, for what may be delivered). `is_sure`
+    says whether anything is owed by the subscription: not if it has two expressions, or other keys at another time, or
+    an expression that cannot be evaluated.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
-        expressions: of the shape EXPRESSION.
-        continued: the origins that follow others, of the shape CONTINUED; None: there are none.
+        expressions: of the shape :data:`spark.schemas.EXPRESSION`.
+        continued: the origins that follow others, of the shape :data:`spark.schemas.CONTINUED`; None: there are none.
     """
     stated = journal.where(F.col("kind").isin(*REQUESTS))
     asked = stated.groupBy(*SUBSCRIPTION, "expression", "keys", "secure_only").agg(
@@ -115,7 +116,8 @@ def _starts(journal: DataFrame, continued: DataFrame | None) -> DataFrame:
 
 
 def promises(journal: DataFrame) -> DataFrame:
-    """Return the first promise of each subscription for each origin: SUBSCRIPTION, `origin`, `above` (X0).
+    """Return the first promise of each subscription for each origin: the columns :data:`SUBSCRIPTION`, `origin`, and
+    `above` (X0), the offset above which everything that matches is owed.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
@@ -149,8 +151,8 @@ _PRESENT = (FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED, FactK
 
 
 def receivers(journal: DataFrame) -> DataFrame:
-    """Return `session`, `generation`, `receiver`, and `start`: by origin, the offset up to which the receiver is owed
-    nothing.
+    """Return one row for each receiver: `session`, `generation`, `receiver`, and `start`: by origin, the offset up to
+    which the receiver is owed nothing.
 
     `start` is null for a receiver that had nothing when it came.
 
@@ -198,8 +200,8 @@ def wants(subscribed: DataFrame, present: DataFrame) -> DataFrame:
 def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
     """Return each published notification for each receiver with a subscription that matches it.
 
-    One row a KEY: the id, `published_digest`, and `is_owed`; `may_live`: delivering it is not too late; and
-    `since_epoch`, in which the oldest subscription that matches was made.
+    A row has the columns :data:`KEY`, each key once; the id; `published_digest`; `is_owed`; `may_live`: delivering it
+    is not too late; and `since_epoch`, in which the oldest subscription that matches was made.
 
     Args:
         truth: published notifications (:func:`spark.sitelogs.published`).
@@ -242,7 +244,8 @@ def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
 
 
 def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
-    """Return the policies of the subscriptions by which each of `missed` is owed: KEY and `terms`, an array.
+    """Return the policies of the subscriptions by which notifications that were missed are owed: the columns
+    :data:`KEY`, and `terms`, an array.
 
     Each term is a struct of `ages_since` and `counts_since`, the (epoch, number) of the first fact with a time to live,
     and of that with a maximum count; null: there is none.
@@ -250,7 +253,7 @@ def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
     Args:
         truth: published notifications (:func:`spark.sitelogs.published`).
         wanted: :func:`wants`.
-        missed: rows of a KEY; one that no subscription owes is left out.
+        missed: rows with the columns :data:`KEY`; one that no subscription owes is left out.
     """
     concerned = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
     due = _met(concerned, wanted).where(is_owed())
@@ -273,8 +276,9 @@ def _at(bounds: str) -> Column:
 
 
 def deliveries(journal: DataFrame) -> DataFrame:
-    """Return one row for each delivery: KEY, `writer`, `number`, `epoch`, `proxy`, its `digest`; `at`, its index in the
-    fact that attests it; and `is_by_order`: its receiver had asked for the order of priority or deadline.
+    """Return one row for each delivery that a receiver attested: the columns :data:`KEY`, `writer`, `number`, `epoch`,
+    `proxy`; `digest`, of the body; `at`, the delivery's index in the fact that attests it; and `is_by_order`: the
+    receiver had asked for the order of priority or deadline.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).

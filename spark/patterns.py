@@ -59,8 +59,8 @@ def from_regex(pattern: str) -> str:
 
 
 def from_wildcard(pattern: str) -> str:
-    """Return Java's form of a valid wildcard pattern, to be searched for in a text, which it matches as a whole; `*`
-    and `?` match no newline.
+    """Return Java's form of a valid wildcard pattern. A search for it in a text finds the text as a whole or nothing;
+    `*` and `?` match no newline.
     """
     pieces, offset = [], 0
     while offset < len(pattern):

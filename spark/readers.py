@@ -30,6 +30,11 @@ Decode = Callable[[Iterable[Raw]], Iterator[Row]]
 
 def journals(spark: SparkSession, source: Source) -> DataFrame:
     """Return all lines of all journals, as :func:`parse_facts` does: facts may be repeated, in any order, or unusable.
+    They are read when the frame is used.
+
+    Args:
+        spark: the session.
+        source: the run.
 
     Raises:
         BadConfiguration: the source is Kafka, and this session has no connector.
@@ -41,7 +46,8 @@ def journals(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def logs(spark: SparkSession, source: Source, names: tuple[str, ...]) -> DataFrame:
-    """Return all records of all site logs, of the shape RECORD.
+    """Return all records of all site logs, of the shape :data:`spark.schemas.RECORD`. They are read when the frame is
+    used.
 
     Args:
         spark: the session.
@@ -106,8 +112,8 @@ def parse_facts(lines: DataFrame) -> DataFrame:
         lines: `source`, the file or topic, and `value`, the text.
 
     Returns:
-        The columns of FACT, where absent fields have the defaults of :class:`waypost.facts.Fact`; `source`; and
-        `unusable`, the text of a line that is no fact, else null.
+        The columns of :data:`spark.schemas.FACT`, where absent fields have the defaults of :class:`waypost.facts.Fact`;
+        `source`; and `unusable`, the text of a line that is no fact, else null.
     """
     schema = T.StructType([*FACT.fields, T.StructField("corrupt", T.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}

@@ -38,7 +38,8 @@ _KINDS = {int: INT32, Int64: INT64, float: REAL64, str: STRING, bytes: OPAQUE}
 
 
 def rows(raws: Iterable[Raw], names: tuple[str, ...]) -> Iterator[Row]:
-    """Yield one row of RECORD for each record, also for one that does not decode.
+    """Yield one row of :data:`spark.schemas.RECORD` for each record; one that does not decode, or whose sequence does
+    not fit 64 bits, has the kind `unusable`.
 
     Args:
         raws: site, partition, offset and bytes of each record.
@@ -86,7 +87,8 @@ def _identity(record: Published | Forwarded) -> Row:
 
 
 def copies(raws: Iterable[Raw], names: tuple[str, ...], beyond: dict[str, int]) -> Iterator[Row]:
-    """Yield the forwarded copies of notifications that their own log lost, as rows of RECORD of the kind `copy`.
+    """Yield the forwarded copies of notifications that their own log lost, as rows of :data:`spark.schemas.RECORD` of
+    the kind `copy`.
 
     Args:
         raws: site, partition, offset and bytes of each record.

@@ -36,7 +36,8 @@ def retries(
         truth: published notifications (:func:`spark.sitelogs.published`).
         wanted: :func:`spark.obligations.wants`.
         journal: facts, each once (:func:`spark.journal.once`).
-        owing: returns the policies under which rows of a KEY are owed (:func:`spark.obligations.owing`).
+        owing: returns the policies under which rows with the columns :data:`spark.obligations.KEY` are owed
+            (:func:`spark.obligations.owing`).
     """
     late = rows.where(F.array_contains("codes", RETRIED))
     looked = late.join(_first_copies(late, rows, truth, wanted), on=KEY, how="left")

@@ -33,10 +33,13 @@ _FOR_A_SMALL_RUN = {
 
 
 def build(master: str | None = None) -> SparkSession:
-    """Return the running Spark session, or start one.
+    """Return the running Spark session, or start one, with the connector for Kafka if that is installed.
+
+    To start one sets PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON and, if it is not set, SPARK_LOCAL_IP in the environment,
+    and redirects stdout and stderr of this process meanwhile.
 
     Args:
-        master: Spark's master URL; None: WAYPOST_SPARK_MASTER, or all cores of this machine.
+        master: Spark's master URL, for a new session; None: WAYPOST_SPARK_MASTER, or all cores of this machine.
 
     Raises:
         BadConfiguration: Spark did not start, which needs Java 17; or a running session has ANSI mode on.
@@ -103,7 +106,8 @@ def _settings(is_local: bool) -> dict[str, str]:
 
 @contextmanager
 def tuned(session: SparkSession, small: bool) -> Iterator[None]:
-    """Set the session up for a small run, if `small`, until the end of the block, which restores its settings.
+    """Change the settings of the session to those for a small run, if `small`, until the end of the block, which
+    restores them; else change nothing.
 
     A small run is all overhead: fifty shuffles of next to nothing, and a Java class to compile for each. Without those
     the audit of a demo takes seconds instead of a minute.

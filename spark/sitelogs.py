@@ -18,12 +18,13 @@ COPY = "copy"
 
 
 def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) -> DataFrame:
-    """Replace the attributes by `matched`: the numbers of the tests that are true of a published record or a copy.
+    """Replace the attributes of records by the column `matched`: the numbers of the tests that are true of a published
+    record or a copy.
 
     `matched` is null for other records, and where the body could not be read.
 
     Args:
-        records: of the shape RECORD.
+        records: of the shape :data:`spark.schemas.RECORD`.
         compiler: has compiled the tests.
         tests: number of an expression -> its test.
     """
@@ -36,7 +37,8 @@ def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) ->
 
 
 def published(records: DataFrame) -> DataFrame:
-    """Return the published notifications: coordinate, id, digest, `keys`, `secure_only`, `matched`.
+    """Return the published notifications: coordinate (`origin`, `offset`), id (`producer`, `incarnation`, `sequence`),
+    `digest`, `keys`, `secure_only`, `matched`.
 
     Args:
         records: as :func:`matched` returns them.
@@ -50,7 +52,7 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
     Those whose copies differ are left out, and those that were appended to the log again after it had lost its end.
 
     Args:
-        copies: matched records of the kind COPY.
+        copies: of :func:`spark.readers.copies`, as :func:`matched` returns them.
         records: of all logs, with the origins of their log epochs (:func:`spark.epochs.with_origins`).
     """
     identity = ["producer", "incarnation", "sequence", "digest"]
@@ -129,7 +131,8 @@ def horizon(records: DataFrame) -> DataFrame:
 
 
 def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
-    """Return the missing ranges of positions: `site`, `first_missing`, `last_missing`; `origin` is null: of any.
+    """Return the missing ranges of positions of logs: `site`, `first_missing`, `last_missing`; and `origin`, which is
+    null: the range may have been of any.
 
     Args:
         records: of all logs, as :func:`matched` returns them.

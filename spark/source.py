@@ -54,11 +54,11 @@ class Topics:
     """Not known beforehand."""
 
     def log_topic(self, site: str) -> str:
-        """Return the topic of a site's log."""
+        """Return the name of the topic of a site's log."""
         return f"{self.prefix}.{site}.log"
 
     def journal_topic(self, site: str) -> str:
-        """Return the topic of a site's journal."""
+        """Return the name of the topic of a site's journal."""
         return f"{self.prefix}.{site}.journal"
 
 

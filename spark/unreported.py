@@ -21,8 +21,10 @@ _ASKED = ["expression_number", "keys", "secure_only"]
 
 
 def unreported(wanted: DataFrame, journal: DataFrame, ends: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the notifications, of those that logs lost, that a receiver was owed and did not get: KEY, and `codes`:
-    LOST.
+    """Return the notifications, of those that logs lost, that a receiver was owed and did not get: the columns
+    :data:`spark.obligations.KEY`, and `codes`, an array of LOST alone.
+
+    A lost notification is known here by its deliveries to receivers whose session had asked for one thing only.
 
     Args:
         wanted: each subscription for each receiver of its session (:func:`spark.obligations.wants`).

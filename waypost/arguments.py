@@ -99,7 +99,7 @@ def flag(value: object, field: str) -> None:
 
 
 def one_of(value: object, field: str, words: Sequence[str]) -> None:
-    """Raise BadArgument, which names the argument `field`, unless the value is one of these words."""
+    """Raise BadArgument, which names the argument `field`, unless the value is a text and one of `words`."""
     if not isinstance(value, str) or value not in words:
         raise BadArgument(f"{shown(value)} is none of {', '.join(words)}", field=field)
 

@@ -94,7 +94,11 @@ class _Blocking(Generic[_C]):
         self._leave(lambda: self._client.__aexit__(*problem))
 
     def close(self) -> None:
-        """Leave in order, and end the thread. A second call has no effect."""
+        """Disconnect in order, as `close` of the asynchronous client does, and end the background thread; block until
+        that is done.
+
+        Calls that still wait in other threads fail with Unreachable. A second call has no effect.
+        """
         self._leave(self._client.close)
 
     def _leave(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -145,7 +149,7 @@ class _Publishing(_Blocking[_P]):
 
     @property
     def terms(self) -> frozenset[str]:
-        """The interest known by :meth:`quench`, as :attr:`waypost.Producer.terms`."""
+        """The interest known by :meth:`quench`, as expressions: alternatives of subscriptions; empty without quench."""
         return self._client.terms
 
     def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
@@ -312,7 +316,7 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
         an error.
 
         Raises:
-            Forbidden: the access does not allow it.
+            Refused: the receiver was not entered, or (Forbidden) the access does not allow it.
             Unreachable: no answer came within `timeout_s`, or the receiver was closed; the session may be deleted.
         """
         with self._ending:
@@ -324,23 +328,33 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
 
     @property
     def state(self) -> ReceiverState:
-        """The receiver's position, for a later :func:`attach`, as :attr:`waypost.Receiver.state`."""
+        """The receiver's position in its session, for a later :func:`attach`. The object changes in place until the
+        receiver is closed.
+        """
         return self._client.state
 
     @property
     def joined(self) -> bool:
-        """Whether an attach of this object registered the receiver, as :attr:`waypost.Receiver.joined`."""
+        """Whether an attach of this object registered the receiver in the session: it was unknown there, or had
+        expired.
+        """
         return self._client.joined
 
     def acknowledge(self) -> None:
-        """Acknowledge every notification returned so far. Asking for the next one does that, too."""
+        """Acknowledge every notification returned so far, without a wait for the proxy's answer. :meth:`next` does
+        that, too. Raises SessionClosed: the receiver was closed.
+        """
         self._call(_done(self._client.acknowledge))
 
     def close(self, *, forget: bool = False) -> None:
-        """Leave in order, and end the thread. A second call has no effect.
+        """Acknowledge every notification returned so far, leave the session in order, as
+        :meth:`waypost.Receiver.close`, and end the thread; block until that is done. A second call has no effect.
 
         Args:
             forget: unregister the receiver, too: the session stores nothing for it any more.
+
+        Raises:
+            BadArgument: `forget` is no bool.
         """
         flag(forget, "forget")
         self._leave(lambda: self._client.close(forget=forget))
@@ -410,12 +424,22 @@ class Outbox(_Blocking[asynchronous_outbox.Outbox]):
     def refused(self) -> list[RefusedNotification]:
         """Return notifications that were refused for good, the first 1,000, as :meth:`waypost.Outbox.refused`; they
         stay in the file until :meth:`forget_refused`.
+
+        Raises:
+            Refused: the outbox was not entered.
+            WaypostError: the outbox was closed, or its disk has failed.
         """
         return self._call(self._client.refused())
 
     def forget_refused(self, *numbers: int) -> None:
-        """Remove refused notifications from the file, by their sequence numbers, as
-        :meth:`waypost.Outbox.forget_refused`; a number without one has no effect.
+        """Remove refused notifications from the file, as :meth:`waypost.Outbox.forget_refused`.
+
+        Args:
+            numbers: their sequence numbers; a number of no refused notification has no effect.
+
+        Raises:
+            Refused: the outbox was not entered.
+            WaypostError: the outbox was closed, or its disk has failed.
         """
         self._call(self._client.forget_refused(*numbers))
 

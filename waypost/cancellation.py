@@ -14,17 +14,20 @@ from contextlib import contextmanager
 
 
 def is_requested() -> bool:
-    """Return whether a cancellation of the current task was requested (also by ``asyncio.timeout`` and task groups)."""
+    """Return whether a cancellation of the current task was requested (also by ``asyncio.timeout`` and task groups);
+    False: not, or no task runs. Call it on an event loop.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 @contextmanager
 def translated(error: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Raise another error for a ``CancelledError`` that is no cancellation of the current task.
+    """Return a context that raises another error in the place of a ``CancelledError`` of its block, unless a
+    cancellation of the current task was requested.
 
     Args:
-        error: makes the error to be raised from the ``CancelledError``.
+        error: called with the ``CancelledError``, returns the error to be raised from it.
     """
     try:
         yield

@@ -150,7 +150,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
         Args:
             highest: the rank of the checkpoint in the changelog.
-            is_damaged: whether the checkpoint in the changelog cannot be read.
+            is_damaged: whether the checkpoint in the changelog cannot be read; `by_owner` of the error is False then.
 
         Raises:
             CheckpointOutdated: the checkpoint in the changelog counts more.
@@ -165,12 +165,14 @@ _decoder = msgspec.json.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the checkpoint as it is written to a changelog, sealed."""
+    """Return the checkpoint as it is written to a changelog: JSON, followed by its checksum."""
     return sealed(msgspec.json.encode(checkpoint))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Decode a checkpoint. Raises BadRecord: it is damaged, or no checkpoint."""
+    """Return the checkpoint of bytes that :func:`encode_checkpoint` made. Raises BadRecord: they are damaged, or no
+    checkpoint.
+    """
     whole = unsealed(data)
     if whole is None:
         raise BadRecord("a checkpoint is damaged: its checksum is wrong")

@@ -33,5 +33,5 @@ def seal_of(data: bytes) -> int:
 
 
 def unsealed(data: bytes) -> bytes | None:
-    """Return the bytes without their checksum; None: they are not whole."""
+    """Return the bytes that :func:`sealed` was called with; None: `data` is damaged, or was never sealed."""
     return data[:-SEAL_BYTES] if is_whole(data) else None

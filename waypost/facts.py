@@ -183,7 +183,7 @@ def encode_fact(fact: Fact) -> bytes:
 
 
 def decode_fact(line: bytes) -> Fact:
-    """Decode a line. Raises BadRecord: it is no fact."""
+    """Return the fact of a line that :func:`encode_fact` made. Raises BadRecord: the line is no fact."""
     try:
         return _fact_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -52,7 +52,8 @@ def _tag(frame: bytes | str) -> str:
 
 
 def check_client_message(message: msgspec.Struct) -> None:
-    """Encode and decode a client's message, as its proxy would.
+    """Check that a proxy would accept the form of a client's message: it is encoded and decoded as there; nothing is
+    sent.
 
     Raises:
         BadMessage: no proxy would accept the message; the error names the field.

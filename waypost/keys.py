@@ -199,7 +199,7 @@ class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @classmethod
     def of(cls, *keys: Iterable[Key], insecure: bool = True) -> Protection:
-        """Join public keys from several sources, such as a subscription's own and its owner's.
+        """Return the protection by the public keys of several sources, such as a subscription's own and its owner's.
 
         Args:
             keys: public ones, from each source.

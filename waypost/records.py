@@ -274,11 +274,11 @@ def is_altered(record: Record) -> bool:
 
 
 def encode_record(record: Record) -> bytes:
-    """Return the record as it is written to a log, sealed.
+    """Return the record as it is written to a log: encoded, and followed by its checksum.
 
     Raises:
-        LogUnavailable: its body was altered on its way here. Sealed it would look intact, and no receiver could accept
-            it.
+        LogUnavailable: the body of the notification was altered since it was checked. With a checksum it would look
+            intact, and no receiver could accept it.
     """
     if is_altered(record):
         raise LogUnavailable("a notification was altered in memory, and is not written")
@@ -301,7 +301,9 @@ def decode_record(data: bytes | None) -> Record:
 
 
 def checksum_of(record: Record) -> int:
-    """Return a checksum of the encoded record; 0: it cannot be encoded again, nor compared."""
+    """Return a checksum of the encoded record, by which two records are compared; 0: the record is :class:`Unreadable`
+    or :class:`Damaged`, and cannot be compared.
+    """
     return 0 if isinstance(record, Unreadable | Damaged) else checksum(_encode(record))
 
 

@@ -123,7 +123,9 @@ class Request:
 
     @classmethod
     def of(cls, notification: Mapping[str, Value]) -> Request:
-        """Read a request out of a notification, which any client may have published. Raises BadNotification."""
+        """Return the request that a notification states; any client may have published it. Raises BadNotification: an
+        attribute of a request is missing or not valid; `field` names the attribute.
+        """
         key = None
         if KEY in notification:
             scheme, value = _text(notification, SCHEME, MAX_ID_LENGTH), _data(notification, KEY, MAX_KEY_BYTES)
@@ -149,7 +151,7 @@ class Request:
             data: the resource; it may be empty.
 
         Raises:
-            BadArgument: `data` is no bytes.
+            BadArgument: `data` is no bytes; raised when the first notification is asked for.
         """
         data = bytes(instance(data, "data", bytes | bytearray | memoryview, "the bytes of the resource"))  # type: ignore[arg-type]
         if len(data) > self.max_bytes:

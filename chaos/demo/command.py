@@ -142,6 +142,6 @@ class Screen:
             self.write_line(line)
 
     def close(self) -> None:
-        """End the drawing; what was drawn last stays."""
+        """End the drawing, and remove what was drawn; written lines stay. Nothing happens without a terminal."""
         if self._live:
             self._live.stop()

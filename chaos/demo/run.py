@@ -87,12 +87,12 @@ class Outcome:
 
     @property
     def p50_ms(self) -> float:
-        """The median of the moves, in ms; 0: there was none."""
+        """The median duration of the moves, in ms; 0: there was none."""
         return statistics.median(self.moves_ms) if self.moves_ms else 0.0
 
     @property
     def p99_ms(self) -> float:
-        """The 99th percentile of the moves, in ms; 0: there were fewer than two."""
+        """The 99th percentile of the moves' durations, in ms; of a single move its duration; 0: there was none."""
         return statistics.quantiles(self.moves_ms, n=100)[98] if len(self.moves_ms) > 1 else self.p50_ms
 
 
@@ -125,11 +125,12 @@ class Demo:
 
     @property
     def urls(self) -> list[str]:
-        """The addresses of all proxies of the cluster, for clients."""
+        """The addresses of all proxies of the cluster, for clients; empty before the cluster was started."""
         return [proxy.url for proxy in self.cluster.proxies.values()]
 
     async def run(self) -> Outcome:
-        """Run the demo on the cluster, which has been started; return what came of it on the clients' side.
+        """Run the demo, once, on the cluster, which the caller has started; return what came of it on the clients'
+        side.
 
         Raises:
             WaypostError: a producer or a traveller found no proxy in time, or the killed proxy did not start again.

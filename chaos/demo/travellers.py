@@ -91,7 +91,7 @@ class Traveller:
         self.got += [Delivered(received.id, received.coordinate.origin) for received in received]
 
     async def appear(self, url: str, others: Sequence[str]) -> None:
-        """Attach at a proxy, and begin to read; return when the session is served.
+        """Attach at a proxy, and begin to read, in a task; return when the session is served. Call this while offline.
 
         Args:
             url: of the proxy.
@@ -131,7 +131,15 @@ class Traveller:
             self.check(batch)
 
     async def subscribe_all(self, origins: Sequence[str]) -> None:
-        """Make all subscriptions of the traveller, which is attached; wait until they are effective for the origins."""
+        """Make all subscriptions of the traveller, and wait until they are effective for the origins.
+
+        Args:
+            origins: such as "A/0".
+
+        Raises:
+            AssertionError: the traveller is not attached.
+            WaypostError: a subscription was not accepted, or was not effective within 60 s.
+        """
         assert self.session is not None
         for expression in self.subscriptions:
             identity = await self.session.subscribe(expression)
@@ -157,12 +165,16 @@ class Traveller:
                 await self._reader
 
     async def roam(self, urls: Sequence[str], rng: random.Random, stop: asyncio.Event, pace_s: float) -> None:
-        """Go offline and attach at proxies drawn from `urls`, until `stop` is set; be attached at the end.
+        """Go offline and attach at drawn proxies, again and again, until `stop` is set; be attached at the end.
 
         Args:
             urls: of all proxies.
+            rng: draws the proxies and the times.
             stop: ends the roaming.
             pace_s: the time at one proxy, about, in seconds.
+
+        Raises:
+            WaypostError: no proxy let the traveller in within 60 s.
         """
         while not stop.is_set():
             await _pause(stop, rng.uniform(0.3, 1.7) * pace_s)
@@ -183,7 +195,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 
 
 def travellers(count: int, rng: random.Random) -> list[Traveller]:
-    """Return `count` travellers with one to three subscriptions each, none of them attached."""
+    """Return `count` travellers, none of them attached; `rng` draws one to three subscriptions for each."""
     return [
         Traveller(
             name=NAMES[each] if each < len(NAMES) else f"{NAMES[each % len(NAMES)]}{each // len(NAMES)}",

@@ -1,9 +1,9 @@
 """Mobile dispatchers: nodes that move over a plain, reach each other by radio, and dispatch over a tree of those links.
 
 The setting is that of the experiments on dispatching trees that mend themselves in mobile networks, with their
-parameters (docs/mobility.md): nodes in a square, random waypoints, links between those in range. Each node is a site with one proxy,
-run by the simulator: the machines are the real ones. What is added here is the radio: who is in range, and the agent on
-each node that adds and removes links in the registry as its beacons hear others.
+parameters (docs/mobility.md): nodes in a square, random waypoints, links between those in range. Each node is a site
+with one proxy, run by the simulator: the machines are the real ones. What is added here is the radio: who is in range,
+and the agent on each node that adds and removes links in the registry as its beacons hear others.
 
 Two protocols are compared on the same run:
 

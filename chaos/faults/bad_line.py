@@ -27,7 +27,7 @@ class BadLine:
                 await asyncio.to_thread(self._front.add_toxic, type=kind, stream=stream, attributes=attributes)
 
     async def heal(self) -> None:
-        """Make the line good again."""
+        """Make the line good again; to be called once after each :meth:`inject`."""
         for stream in ("upstream", "downstream"):
             for kind in TOXICS:
                 await asyncio.to_thread(self._front.destroy_toxic, f"{kind}_{stream}")

@@ -55,11 +55,11 @@ class Damage:
             self._listener.close()
 
     async def inject(self) -> None:
-        """Begin to damage what callers of peer connections send, one read in `one_in`."""
+        """Begin to damage what proxies send that call this port, one read of theirs in `one_in`, drawn by the seed."""
         self._injected = True
 
     async def heal(self) -> None:
-        """Let all pass as it is, except the reads in `due`."""
+        """End the damage that :meth:`inject` began; as many more reads as :attr:`due` says are still damaged."""
         self._injected = False
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ class Kill:
         self._proxy = proxy
 
     async def inject(self) -> None:
-        """Kill the proxy's process (SIGKILL)."""
+        """Kill the proxy's process (SIGKILL); return when the process is gone."""
         await asyncio.to_thread(self._proxy.kill)
 
     async def heal(self) -> None:

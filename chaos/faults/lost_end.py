@@ -21,7 +21,10 @@ class LostEnd:
         self._lost = lost
 
     async def inject(self) -> None:
-        """Kill the broker, and cut `lost` bytes off the end of the log's last segment; :meth:`heal` starts it again."""
+        """Kill the broker, and cut bytes, as many as the constructor was told, off the end of the topic's last segment.
+
+        The broker stays down until :meth:`heal`.
+        """
         await asyncio.to_thread(self._broker.kill)
         segment = max(self._folder.glob("*.log"))
         size = segment.stat().st_size

@@ -23,15 +23,20 @@ class OlderRegistry:
         self._copy = etcd.data / "copy"
 
     async def copy(self) -> None:
-        """Copy etcd's store, once; etcd is down meanwhile, so that the copy is whole, and ready again afterwards."""
+        """Copy etcd's store, for :meth:`inject`; etcd is killed for the copy to be whole, and ready again on return.
+
+        Raises:
+            FileExistsError: there is a copy already, and etcd stays down.
+            Unreachable: etcd does not become ready.
+        """
         await asyncio.to_thread(self._etcd.kill)
         await asyncio.to_thread(shutil.copytree, self._store, self._copy)
         await asyncio.to_thread(self._etcd.start)
 
     async def inject(self) -> None:
-        """Kill etcd, put its store back to the copy, and wait `down_s` seconds; :meth:`heal` starts etcd.
+        """Kill etcd, put its store back to the copy, and wait for the time that the constructor was told.
 
-        :meth:`copy` has to be called before.
+        Call :meth:`copy` before. Etcd stays down until :meth:`heal`.
         """
         await asyncio.to_thread(self._etcd.kill)
         await asyncio.to_thread(shutil.rmtree, self._store)

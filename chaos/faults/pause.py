@@ -23,7 +23,7 @@ class Pause:
         self._process = process
 
     async def inject(self) -> None:
-        """Freeze the process (SIGSTOP); its connections stay open."""
+        """Freeze the process (SIGSTOP), if it runs; its connections stay open. Raises Unreachable: it does not stop."""
         await asyncio.to_thread(self._process.pause)
 
     async def heal(self) -> None:

@@ -19,7 +19,10 @@ class Silence:
         self._front, self._what = front, what
 
     async def inject(self) -> None:
-        """Let nothing pass any more in the silenced direction; connections stay open."""
+        """Let nothing pass any more in the direction that the constructor was told; connections stay open.
+
+        Call :meth:`heal` before it is injected again.
+        """
         # Without a time-out the toxic swallows what comes, for ever; the connections break when it is removed.
         await asyncio.to_thread(
             self._front.add_toxic, type="timeout", name="silence", stream=self._what, attributes={"timeout": 0}

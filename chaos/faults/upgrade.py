@@ -17,7 +17,10 @@ class Upgrade:
         self._proxy, self._witness = proxy, witness
 
     async def inject(self) -> None:
-        """Drain the proxy and end it in good order; return when the process has ended."""
+        """Drain the proxy, wait without a limit until no session is left there, and end it in good order.
+
+        Returns when the process has ended. Raises Unreachable: the witness does not answer.
+        """
         await self._drain(RATE)
         while await asyncio.to_thread(self._left):
             await asyncio.sleep(POLL_S)

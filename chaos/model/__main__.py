@@ -24,8 +24,14 @@ WORLDS: dict[str, World] = {**CONFIGURATIONS, **LOGS, **ACQUISITIONS, **PARTITIO
 
 
 def main() -> int:
-    """Explore the world that the command line names, and print what was found; return 1 if an invariant does not hold,
-    else 0.
+    """Explore the world that the command line names, and print what was found.
+
+    Returns:
+        The exit status: 1 if an invariant does not hold, else 0.
+
+    Raises:
+        SystemExit: the command line is wrong, or asks for help.
+        RuntimeError: the world has too many states.
     """
     given = _arguments()
     rule = RULES.get(given.off)

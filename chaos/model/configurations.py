@@ -110,9 +110,10 @@ RULES = {
 def model(
     world: World, without: frozenset[str] = frozenset()
 ) -> Handover | LogEpochs | Acquisitions | Partitions | Registries:
-    """Return the model of a world, with some rules taken out.
+    """Return the model of a world, with some rules taken out, for :func:`chaos.model.explore.explore`.
 
     Args:
+        world: of this module, such as SITE.
         without: names of rules, keys of RULES.
     """
     return Handover(Setup(world, without)) if isinstance(world, Configuration) else replace(world, without=without)

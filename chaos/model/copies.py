@@ -22,38 +22,38 @@ def become(copy: Copy, role: str) -> Copy:
 
 
 def may_serve(state: State, index: int) -> bool:
-    """Tell whether the proxy may serve as far as it knows; a rogue proxy believes so although its lease has ended."""
+    """Tell whether proxy `index` may serve as far as it knows; a rogue one believes so although its lease has ended."""
     return state.proxies[index].status in ("up", "rogue")
 
 
 def runs(state: State, index: int) -> bool:
-    """Tell whether the proxy's process runs."""
+    """Tell whether proxy `index` has a process that runs."""
     return state.proxies[index].status not in ("down", "dead")
 
 
 def alive(state: State, index: int) -> bool:
-    """Tell whether the registry still counts the proxy's lease, so that nobody may take its sessions."""
+    """Tell whether the registry still counts the lease of proxy `index`, so that nobody may take its sessions."""
     return state.proxies[index].status in ("up", "fenced", "down")
 
 
 def serves(state: State, index: int) -> bool:
-    """Tell whether the proxy serves its copy."""
+    """Tell whether proxy `index` has a copy of the session and serves it."""
     copy = state.proxies[index].copy
     return copy is not None and copy.role == "SERVING" and may_serve(state, index)
 
 
 def is_far(setup: Setup, index: int) -> bool:
-    """Tell whether the proxy is at another site than the origin: it reads that site's log, and not the origin's own."""
+    """Tell whether proxy `index` is at another site than the origin, and so reads the log of that site."""
     return setup.world.far and index == B
 
 
 def site(state: State, index: int) -> Site:
-    """Return the far site's state at the position up to which the proxy has read its log."""
+    """Return the far site's state at the position up to which proxy `index` has read that site's log."""
     return fold(state.far[: state.proxies[index].read])
 
 
 def frontier(setup: Setup, state: State, index: int) -> int:
-    """Return the number of the last notification that the log has at the position that the proxy has read."""
+    """Return the number of the last notification up to where proxy `index` has read its site's log; 0: none."""
     return site(state, index).frontier if is_far(setup, index) else state.proxies[index].read
 
 
@@ -87,7 +87,9 @@ def is_registered(site: Site, copy: Copy) -> bool:
 
 
 def covered_from(setup: Setup, state: State, index: int, gate: Gate, wanted: int) -> int | None:
-    """Return X of a gate: the offset above which live matches are complete, as `handover.gate.Gate` computes it.
+    """Return X of a gate of proxy `index`: the offset above which live matches are complete.
+
+    `handover.gate.Gate` computes it.
 
     Args:
         wanted: the kinds that must be covered, as a bit mask.
@@ -100,7 +102,7 @@ def covered_from(setup: Setup, state: State, index: int, gate: Gate, wanted: int
 
 
 def open_gate(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the proxy's gate has opened, with what waited behind it stored.
+    """Return the state after the gate of proxy `index` has opened, with what waited behind the gate stored.
 
     The state is returned as it is if there is no gate, the copy is a shadow or frozen, or something is missing still.
     """
@@ -118,9 +120,10 @@ def open_gate(setup: Setup, state: State, index: int) -> State:
 
 
 def fetch(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after a catch-up: matches in (C, X] of the origin's log are stored, the gate opens if it may.
+    """Return the state after a catch-up of proxy `index`: its copy has all matches in (C, X] of the origin's log.
 
-    None: there is no gate, the copy is a shadow or frozen, nothing is missing, or X is not known.
+    The gate opens if it may. None: there is no gate, the copy is a shadow or frozen, nothing is missing, or X is not
+    known.
     """
     proxy = state.proxies[index]
     copy = proxy.copy
@@ -153,7 +156,7 @@ def broken(copy: Copy, front: int) -> Copy:
 
 
 def read(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after the proxy has read and matched the next record of its site's log; None: there is none."""
+    """Return the state after proxy `index` has read and matched the next record of its log; None: there is none."""
     proxy = state.proxies[index]
     position = proxy.read
     if not is_far(setup, index):
@@ -190,7 +193,7 @@ def arrive(setup: Setup, copy: Copy | None, number: int) -> Copy | None:
 
 
 def register_interest(setup: Setup, state: State, index: int, wanted: int) -> State:
-    """Return the state after the proxy has appended its interest to the far site's log, if the log lacks it.
+    """Return the state after proxy `index` has appended its interest to the far site's log, if the log lacks it.
 
     Nothing is done for a proxy at the origin's own site.
 
@@ -209,9 +212,10 @@ def register_interest(setup: Setup, state: State, index: int, wanted: int) -> St
 
 
 def serve(setup: Setup, state: State, index: int, epoch: int) -> State:
-    """Return the state after the proxy has begun to serve its copy, at an epoch at which the registry names it.
+    """Return the state after proxy `index` has begun to serve its copy, at an epoch at which the registry names it.
 
-    The interest is registered, a checkpoint is on its way to the changelog, and the gate opens if it may.
+    The proxy must have a copy, whose role may become SERVING. The interest is registered, a checkpoint is on its way to
+    the changelog, and the gate opens if it may.
     """
     proxy = state.proxies[index]
     assert proxy.copy is not None
@@ -221,7 +225,7 @@ def serve(setup: Setup, state: State, index: int, epoch: int) -> State:
 
 
 def drop(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the proxy has deleted its copy, and withdrawn the copy's interest at its site.
+    """Return the state after proxy `index` has deleted its copy, and withdrawn the copy's interest at its site.
 
     The disk follows with the next :func:`save`.
     """
@@ -250,7 +254,7 @@ def detached(client: Client) -> Client:
 
 
 def save(state: State, index: int) -> State | None:
-    """Return the state after the proxy has saved its copy and log position to disk; None: the disk has them."""
+    """Return the state after proxy `index` has saved its copy and log position to disk; None: the disk has them."""
     proxy = state.proxies[index]
     disk = Disk(proxy.read, proxy.copy)
     return None if disk == proxy.disk else change(state, index, proxy._replace(disk=disk))
@@ -266,7 +270,10 @@ def acknowledged(copy: Copy, front: int) -> int:
 
 
 def write(setup: Setup, state: State, index: int) -> State:
-    """Return the state with a new checkpoint of the copy on its way to the changelog, under the next serial."""
+    """Return the state with a checkpoint of the copy of proxy `index` on its way to the changelog, of the next serial.
+
+    The proxy must have a copy.
+    """
     proxy = state.proxies[index]
     copy = proxy.copy
     assert copy is not None

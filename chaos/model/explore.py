@@ -41,7 +41,7 @@ class Model(Protocol[S]):
         ...
 
     def is_quiescent(self, state: S) -> bool:
-        """Tell whether a state is one in which a run may end: all that was to happen has, and all is well."""
+        """Tell whether a run may end in a state: all that was to happen has, and all is well."""
         ...
 
 
@@ -84,7 +84,7 @@ class Explorer(Generic[S]):
         Call it once.
 
         Raises:
-            RuntimeError: there are more states than `most`.
+            RuntimeError: there are more states than the constructor's `most`.
         """
         began = time.perf_counter()
         first = self._model.initial()
@@ -174,7 +174,8 @@ def explore(model: Model[S], most: int = 3_000_000) -> Result:
     found.
 
     Args:
-        most: the states after which it gives up.
+        model: has the first state, the steps and the invariants.
+        most: the number of states above which the search ends with an error.
 
     Raises:
         RuntimeError: there are more states than `most`.

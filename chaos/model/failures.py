@@ -11,9 +11,9 @@ ENDED = {"fenced": "out", "down": "dead"}
 
 
 def crash(state: State, index: int) -> State | None:
-    """Return the state after the proxy's process has ended: memory is lost, the disk stays. None: no process runs.
+    """Return the state after the process of proxy `index` has crashed: memory is lost, the disk stays.
 
-    A request to the registry that was not handled may still be applied.
+    A request to the registry that was not handled may still be applied. None: no process runs.
     """
     proxy = state.proxies[index]
     if proxy.status in ("down", "dead"):
@@ -32,7 +32,7 @@ def _cut_off(state: State, index: int) -> State:
 
 
 def fence(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after the proxy has stopped serving, before its lease can end. None: it is not up.
+    """Return the state after proxy `index` has stopped serving, before its lease can end. None: the proxy is not up.
 
     Served and frozen copies become dormant, a staged one an orphan; a shadow is dropped, transfers and the client's
     connection end.
@@ -57,14 +57,15 @@ def fence(setup: Setup, state: State, index: int) -> State | None:
 
 
 def expire(state: State, index: int) -> State | None:
-    """Return the state after the registry has ended a lease that the proxy cannot keep; None: there is none such."""
+    """Return the state after the lease of proxy `index`, which is fenced or down, has ended; None: it is neither."""
     after = ENDED.get(state.proxies[index].status)
     return None if after is None else change(state, index, state.proxies[index]._replace(status=after))
 
 
 def grant(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after a proxy without a lease has another one, as a new incarnation; None: it has one, or no
-    process.
+    """Return the state after proxy `index`, which is fenced, out or rogue, is up with a lease, as a new incarnation.
+
+    The interest of its copy is registered again. None: the proxy is up already, or has no process.
     """
     proxy = state.proxies[index]
     if proxy.status not in ("fenced", "out", "rogue"):
@@ -74,9 +75,9 @@ def grant(setup: Setup, state: State, index: int) -> State | None:
 
 
 def restart(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after a process has started with what the disk has, under a new lease. None: a process runs.
+    """Return the state after a process of proxy `index` has started with what the disk has, under a new lease.
 
-    A shadow on the disk is discarded; a staged copy becomes an orphan, any other dormant.
+    A shadow on the disk is discarded; a staged copy becomes an orphan, any other dormant. None: a process runs.
     """
     proxy = state.proxies[index]
     if proxy.status not in ("down", "dead"):
@@ -101,7 +102,7 @@ def _next_incarnation(setup: Setup, index: int, proxy: Proxy) -> int:
 def forgotten(setup: Setup, state: State, index: int) -> State | None:
     """Return the state after the far site's log has the record that the interest of an ended incarnation has expired.
 
-    None: the proxy is at the origin's site, no interest is registered, or its incarnation still has a lease.
+    None: proxy `index` is at the origin's site, no interest is registered, or its incarnation still has a lease.
     """
     if not is_far(setup, index):
         return None

@@ -15,7 +15,8 @@ ASCENDS = "the epoch only ascends"
 
 
 def row_read(state: State, index: int, claim: Claim) -> State:
-    """Return the state with a request of the proxy, a claim or a read, on its way to the registry.
+    """Return the state with `claim`, a compare-and-set or a read of the row, on its way from proxy `index` to the
+    registry.
 
     Unchanged if another request of the proxy is under way.
     """
@@ -27,7 +28,7 @@ def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
     """Apply a compare-and-set to the registry's row; a violated invariant is noted in the state.
 
     Returns:
-        The state, and whether the row was as expected and was replaced.
+        The state after that, and whether the row was as expected and was replaced; if not, the state is unchanged.
     """
     row = state.row
     blind = claim.kind == "handover" and "COMMIT" in setup.off
@@ -44,7 +45,7 @@ def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
 
 
 def answer(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the registry has handled the proxy's request, and its answer is on the way.
+    """Return the state after the registry has handled the request of proxy `index`, and its answer is on the way.
 
     The proxy must have a request under way.
     """
@@ -58,7 +59,7 @@ def answer(setup: Setup, state: State, index: int) -> State:
 
 
 def orphaned(state: State, index: int) -> State:
-    """Return the state after the proxy has stopped waiting for its request.
+    """Return the state after proxy `index` has stopped waiting for its request to the registry, if there is one.
 
     A compare-and-set that the registry has not handled yet may still be applied later.
     """
@@ -74,10 +75,10 @@ def orphaned(state: State, index: int) -> State:
 
 
 def activate(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the proxy has acted on its dormant copy by the registry's row (handover rule 1).
+    """Return the state after proxy `index` has acted on its dormant copy by the registry's row (handover rule 1).
 
     A row that names the proxy: the next epoch is claimed. A later row of another owner: the copy is released. Else
-    nothing is done.
+    nothing is done. The proxy must have a copy.
     """
     copy, row = state.proxies[index].copy, state.row
     assert copy is not None
@@ -91,10 +92,10 @@ def activate(setup: Setup, state: State, index: int) -> State:
 
 
 def activated(setup: Setup, state: State, index: int, claim: Claim) -> State:
-    """Return the state after the registry's answer to :func:`activate`: the copy is served, or :func:`activate` tries
-    again.
+    """Return the state after proxy `index` has the answer to the claim of :func:`activate`.
 
-    Unchanged if the proxy has no dormant copy by now.
+    If the claim was won, the copy is served; else :func:`activate` tries again. Unchanged if the proxy has no dormant
+    copy by now.
 
     Args:
         claim: with its answer.
@@ -108,10 +109,12 @@ def activated(setup: Setup, state: State, index: int, claim: Claim) -> State:
 
 
 def reconcile_orphan(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the proxy has compared a staged copy without a transfer with the registry's row (rule 5).
+    """Return the state after proxy `index` has compared its staged copy without a transfer with the registry's row
+    (rule 5).
 
     The row has the copy's epoch and names this proxy: the copy is its own, and becomes dormant. The row has the epoch
-    before: the source has not served since the cut, and the copy is committed. Any other row: the copy is dropped.
+    before: the source has not served since the cut, and the copy's commit is claimed. Any other row: the copy is
+    dropped. The proxy must have such a copy.
     """
     proxy, row = state.proxies[index], state.row
     copy = proxy.copy
@@ -127,7 +130,7 @@ def reconcile_orphan(setup: Setup, state: State, index: int) -> State:
 
 
 def rebuild(state: State, index: int) -> State:
-    """Return the state after the proxy has read the last checkpoint, and claims the next epoch for a failover.
+    """Return the state after proxy `index` has read the last checkpoint, and claims the next epoch for a failover.
 
     Call it where the row names an owner whose lease has ended, or this proxy, which has no copy.
     """
@@ -137,9 +140,10 @@ def rebuild(state: State, index: int) -> State:
 
 
 def rebuilt(setup: Setup, state: State, index: int, claim: Claim) -> State:
-    """Return the state after a failover: the checkpoint is served, gated at what was acknowledged.
+    """Return the state after proxy `index` has the answer to the claim of :func:`rebuild`: the checkpoint is served.
 
-    Unchanged if the claim was not won, has no checkpoint, or the proxy has a copy by now.
+    The copy is gated at what was acknowledged. Unchanged if the claim was not won, has no checkpoint, or the proxy has
+    a copy by now.
     """
     found = claim.checkpoint
     if not claim.won or found is None or state.proxies[index].copy is not None:
@@ -157,9 +161,9 @@ def _raised(setup: Setup, state: State, index: int, epoch: int, found: Checkpoin
 
 
 def register_interests_again(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the proxy has registered the interest of its copy, where its site's log does not have it.
+    """Return the state after proxy `index` has registered the interest of its copy, where its site's log lacks it.
 
-    Unchanged if the proxy has no copy.
+    The gate opens if it may. Unchanged if the proxy has no copy.
     """
     copy = state.proxies[index].copy
     return state if copy is None else open_gate(setup, register_interest(setup, state, index, bits_of(copy)), index)

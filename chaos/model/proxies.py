@@ -13,7 +13,7 @@ SERVED = ("SERVING", "FROZEN", "DORMANT")
 
 
 def steps(setup: Setup, state: State, index: int) -> Iterator[Step]:
-    """Yield the steps of one proxy, A or B, in a state, and the faults that can happen to it.
+    """Yield the steps that proxy `index`, A or B, can take in a state, and the faults that can happen to it.
 
     The states after them are not reduced, and faults are not counted: :func:`chaos.model.protocol.steps` does both.
     """

@@ -33,7 +33,7 @@ class Site(NamedTuple):
 
 @cache
 def fold(log: tuple[Record, ...]) -> Site:
-    """Return what the far site's log means, up to its end."""
+    """Return what a log of the far site, or the part of it that was read, means at its end."""
     if not log:
         return Site()
     before, (kind, first, second, third) = fold(log[:-1]), log[-1]
@@ -60,9 +60,10 @@ def _rewant(site: Site, offset: int) -> Site:
 
 
 def covered_above(site: Site, bits: int) -> int | None:
-    """Return the offset above which the far site's log has every match of these kinds.
+    """Return the offset above which the far site's log has every match of all these kinds.
 
     Args:
+        site: the site's state (:func:`fold`).
         bits: the kinds, as a bit mask.
 
     Returns:

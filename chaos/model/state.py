@@ -252,7 +252,7 @@ class Step(NamedTuple):
 
 
 def change(state: State, index: int, proxy: Proxy) -> State:
-    """Return the state with `proxy` in the place of the proxy of that index, A or B."""
+    """Return the state with `proxy` in the place of the proxy whose index, A or B, is `index`."""
     a, b = state.proxies
     return state._replace(proxies=(proxy, b) if index == A else (a, proxy))
 

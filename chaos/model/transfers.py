@@ -44,7 +44,8 @@ class Side(NamedTuple):
     effects: dict[str, Effect]
 
     def feed(self, setup: Setup, state: State, index: int, given: str, message: Message | None = None) -> State:
-        """Return the state after the proxy's machine of this side has taken an input, and its effects were performed.
+        """Return the state after the machine of proxy `index` on this side has taken an input, and its effects were
+        performed.
 
         Unchanged if the proxy has no transfer on this side, or the table does not list the input.
 
@@ -81,7 +82,10 @@ def _copy(state: State, index: int) -> Copy:
 
 
 def end_out(state: State, index: int) -> State:
-    """Return the state after the proxy's transfer as a source has ended; it must have one."""
+    """Return the state after the transfer of which proxy `index` is the source has ended; there must be one.
+
+    A claim of this transfer is not waited for any more (:func:`chaos.model.owners.orphaned`).
+    """
     proxy = state.proxies[index]
     over = proxy.over | {_out(state, index).transfer}
     state = change(state, index, proxy._replace(out=None, over=over))
@@ -183,7 +187,10 @@ def _in(state: State, index: int) -> In:
 
 
 def end_in(state: State, index: int) -> State:
-    """Return the state after the proxy's transfer as a target has ended; it must have one."""
+    """Return the state after the transfer of which proxy `index` is the target has ended; there must be one.
+
+    A claim of this transfer is not waited for any more (:func:`chaos.model.owners.orphaned`).
+    """
     proxy = state.proxies[index]
     state = change(state, index, proxy._replace(into=None))
     claim = proxy.claim
@@ -276,9 +283,9 @@ feed_target = Side("into", TARGET, TARGET_EFFECTS).feed
 
 
 def acquire(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the proxy has begun to acquire the session: by handover from a live owner, or by failover.
+    """Return the state after proxy `index` has begun to acquire the session: from a live owner, or by failover.
 
-    Unchanged if the proxy is not up, has a copy, or acquires it already.
+    Unchanged if the proxy is not up, has a copy, or acquires the session already.
     """
     proxy = state.proxies[index]
     if proxy.status != "up" or proxy.copy or proxy.into or proxy.claim:
@@ -362,9 +369,10 @@ def _prepare(setup: Setup, state: State, index: int, message: Message) -> State:
 
 
 def cancel(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the source has aborted a transfer that an attach had triggered: the client is back here.
+    """Return the state after proxy `index`, the source, has aborted a transfer that an attach had triggered.
 
-    Unchanged if no transfer runs, an operator triggered it, or it is frozen already.
+    Call it when the client is back at the source. Unchanged if no transfer runs, an operator triggered it, or it is
+    frozen already.
     """
     out = state.proxies[index].out
     if out is None or not out.attach or out.state not in ("COPYING", "WAITING"):
@@ -374,9 +382,10 @@ def cancel(setup: Setup, state: State, index: int) -> State:
 
 
 def passed(setup: Setup, state: State, index: int) -> bool:
-    """Tell whether the source's frontier has passed the offset from which the target is covered, or no offset is known.
+    """Tell whether proxy `index`, the source of a transfer, has seen what lies below the target's coverage.
 
-    The proxy must be the source of a transfer.
+    True if its frontier is at or above the offset that the target's Ready said, or Ready said none. The proxy must have
+    a copy.
     """
     copy, out = _copy(state, index), _out(state, index)
     return out.above is None or seen(copy, frontier(setup, state, index)) >= out.above

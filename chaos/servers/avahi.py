@@ -73,10 +73,18 @@ class Avahi:
         self._stack.close()
 
     def browse(self, service: str) -> list[str]:
-        """Return the lines that Avahi's browser prints of the services of a type, resolved (``avahi-browse -rpt``).
+        """Block until Avahi's browser has looked for the services of a type; return the lines that it prints.
+
+        Each line is a record of ``avahi-browse -rpt``, with ``;`` between its fields; one that begins with ``=`` is of
+        a resolved service. Empty: there are none. The daemon has to run: call this while the context of the object is
+        entered.
+
+        Args:
+            service: the DNS-SD type, such as ``_http._tcp``.
 
         Raises:
             Unreachable: the browser failed.
+            subprocess.TimeoutExpired: the browser took longer than TOOL_S seconds.
         """
         done = subprocess.run(
             self._command("avahi-browse", "-rpt", service),
@@ -91,7 +99,16 @@ class Avahi:
         return done.stdout.splitlines()
 
     def publish(self, name: str, service: str, port: int, properties: dict[str, str]) -> Process:
-        """Return a process, not started, that announces a service as long as it runs."""
+        """Return a process, not started, that announces a service as long as it runs; the caller starts and ends it.
+
+        The daemon has to run then: start the process while the context of the object is entered.
+
+        Args:
+            name: of the service's instance.
+            service: the DNS-SD type, such as ``_http._tcp``.
+            port: at which the service listens.
+            properties: of its TXT record.
+        """
         pairs = [f"{key}={value}" for key, value in properties.items()]
         return self._process("avahi-publish", "-s", name, service, str(port), *pairs)
 

@@ -52,7 +52,7 @@ class EtcdServer(Server):
         return f"{self.host}:{self.port}"
 
     def command(self) -> list[str]:
-        """Return the command line of the member."""
+        """Return the command line of the member. Raises Unreachable: there is no etcd binary."""
         clients = self._url
         members = {name: f"http://{LOOPBACK}:{port}" for name, port in self._peers.items()}
         peers = members[self._member]
@@ -66,7 +66,7 @@ class EtcdServer(Server):
         ]
 
     def ready(self) -> bool:
-        """Tell whether the member answers, and its cluster has a leader."""
+        """Tell whether the member answers within a second, and its cluster has a leader. Blocks until then."""
         try:
             with urllib.request.urlopen(f"{self._url}/health", timeout=1, context=self._context()) as answer:
                 return bool(json.load(answer)["health"] == "true")
@@ -112,7 +112,7 @@ class EtcdTrio:
 
     @property
     def followers(self) -> list[EtcdServer]:
-        """The members that do not lead the cluster, by their own answers. Raises OSError: a member does not answer."""
+        """The members that do not lead the cluster: each is asked now. Raises OSError: a member does not answer."""
         return [member for member in self.members if not member.is_leader()]
 
     def __enter__(self) -> Self:

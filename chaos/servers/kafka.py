@@ -82,14 +82,17 @@ class KafkaServer(Server):
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients of the listener that has no name in `advertise`, as host:port."""
+        """The address, as host:port, of the listener that every broker has, for clients without a proxy in between."""
         return self.upstream(MAIN)
 
     def upstream(self, name: str) -> str:
         """Return host:port where the broker really listens for a listener: what a proxy in front of it forwards to.
 
         Args:
-            name: a name in `advertise`, or MAIN or CONTROLLER.
+            name: a key of the constructor's argument `advertise`, or MAIN or CONTROLLER.
+
+        Raises:
+            KeyError: the broker has no such listener.
         """
         return f"{LOOPBACK}:{self._ports[name]}"
 
@@ -97,16 +100,20 @@ class KafkaServer(Server):
         """Return host:port where clients are told to find a listener: the bootstrap address of these clients.
 
         Args:
-            name: a name in `advertise`.
+            name: a key of the constructor's argument `advertise`.
+
+        Raises:
+            KeyError: it is no such key.
         """
         host, port = self._advertise[name]
         return f"{host}:{port}"
 
     def prepare(self) -> None:
-        """Write the broker's configuration, and format its folder if it is new.
+        """Write the broker's configuration, and format its folder if it is new; :meth:`start` calls this.
 
         Raises:
-            Unreachable: the folder could not be formatted; or Java is not on this machine.
+            Unreachable: the folder could not be formatted; or Java or the part Kafka is not on this machine.
+            subprocess.TimeoutExpired: the format took longer than FORMAT_TIMEOUT_S seconds.
         """
         if self._tls is not None:
             self._keystore.write_text(self._tls.key.read_text() + self._tls.certificate.read_text())

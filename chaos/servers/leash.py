@@ -13,9 +13,11 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Become the command of the arguments from the second one on, which ends with the process of the first one, a pid.
+    """Replace this process by the command `sys.argv[2:]`, which dies as soon as the process `sys.argv[1]` ends.
 
-    Returns only by an exit: status 1 where that process has ended already.
+    `sys.argv[1]` is the pid of the parent of this process; only on Linux does the command die with the parent. The
+    function does not return: it exits with status 1 if the parent has ended already. Raises OSError: the command cannot
+    be run.
     """
     parent = int(sys.argv[1])
     if sys.platform == "linux":

@@ -26,11 +26,14 @@ class Host:
         self.name, self.interface, self.ipv4, self.ipv6 = name, interface, ipv4, ipv6
 
     def command(self, *words: str) -> list[str]:
-        """Return the command line that runs a command on this host."""
+        """Return the command line that runs `words`, a program and its arguments, on this host."""
         return ["ip", "netns", "exec", self.name, *words]
 
     def configure(self) -> None:
-        """Put the interfaces up, with their addresses. Raises Unreachable: the system refuses."""
+        """Put the host's loopback and its other interface up, with the addresses; the namespace has to exist.
+
+        Called again, this undoes :meth:`unplug`. Raises Unreachable: the system refuses.
+        """
         _ip("-n", self.name, "link", "set", "lo", "up")
         _ip("-n", self.name, "link", "set", self.interface, "up")
         if self.ipv4:
@@ -40,7 +43,9 @@ class Host:
             _ip("-n", self.name, "addr", "replace", f"{self.ipv6}/64", "dev", self.interface, "nodad")
 
     def unplug(self) -> None:
-        """Put the interface down, until :meth:`configure`. Raises Unreachable: the system refuses."""
+        """Put the host's interface to the other host down, until :meth:`configure`. Raises Unreachable: the system
+        refuses.
+        """
         _ip("-n", self.name, "link", "set", self.interface, "down")
 
 

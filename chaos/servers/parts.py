@@ -70,7 +70,7 @@ def path(name: str) -> Path:
     """Return the path of an installed part.
 
     Args:
-        name: of PARTS.
+        name: of the part, a key of PARTS, such as kafka.
 
     Raises:
         Unreachable: the part is not installed; the hint says how.
@@ -98,7 +98,10 @@ def etcd() -> Path:
 
 
 def tool(name: str) -> str:
-    """Return the path of a program: java, mvn or go.
+    """Return the path of a program that this machine has.
+
+    Args:
+        name: a key of HOW_TO_GET: java, mvn, go, apt-get or dpkg-deb.
 
     Raises:
         Unreachable: the program is not on this machine; the hint says how to get it.
@@ -110,13 +113,16 @@ def tool(name: str) -> str:
 
 
 def install(names: Iterable[str] | None = None, progress: Callable[[str], None] = lambda line: None) -> None:
-    """Install parts that are missing, or whose recipe has changed.
+    """Build the parts that are missing in :func:`cache`, or whose recipe has changed; block until all are done.
+
+    What a part is built of is fetched by Maven, Go and apt from the mirrors of this machine.
 
     Args:
         names: of PARTS; None: all that every machine can have (not OPTIONAL).
         progress: called with a line for each part, on the caller's thread.
 
     Raises:
+        KeyError: a name is not a key of PARTS; nothing is built.
         WaypostError: the first failure, after all were tried.
     """
     wanted = [PARTS[name] for name in (PARTS.keys() - OPTIONAL if names is None else names)]
@@ -245,8 +251,13 @@ OPTIONAL = frozenset({"avahi"})
 
 
 def main(names: list[str]) -> int:
-    """Install the named parts, or all if none is named, and print what was done; return the exit status, 0: all are
-    there.
+    """Install parts, and print what was done; return the exit status.
+
+    Args:
+        names: keys of PARTS; empty: all parts.
+
+    Returns:
+        0: all are installed; 2: a name is unknown, and nothing was done; else the exit status of the first failure.
     """
     unknown = [name for name in names if name not in PARTS]
     if unknown:

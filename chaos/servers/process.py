@@ -70,7 +70,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process runs; a paused process does, too."""
         return self._child is not None and self._child.poll() is None
 
     @property
@@ -111,12 +111,13 @@ class Process:
         """Block until `ready()` returns True.
 
         Args:
-            ready: called again and again.
+            ready: called every POLL_S seconds; what it raises is raised here.
             timeout_s: seconds after which the process is killed.
             what: the state to wait for, in words, for the error.
 
         Raises:
-            Unreachable: the process ended before, or was killed at the deadline; the hint has the end of the log.
+            Unreachable: the process has ended or was never started, or was killed at the deadline; the hint has the end
+                of the log.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -133,10 +134,11 @@ class Process:
             time.sleep(POLL_S)
 
     def wait_for_port(self, port: int, *, timeout_s: float) -> None:
-        """Block until the process's port accepts connections, on loopback.
+        """Block until a port of the loopback accepts connections: one at which the process is to listen.
 
         Raises:
-            Unreachable: the process ended before, or was killed after `timeout_s`; the hint has the end of the log.
+            Unreachable: the process has ended or was never started, or was killed after `timeout_s` seconds; the hint
+                has the end of the log.
         """
         self.wait_until(lambda: port_open(port), timeout_s=timeout_s, what=f"listening on port {port}")
 
@@ -144,19 +146,27 @@ class Process:
         return Unreachable(message, hint=f"{self.log} says:\n{self.complaints()}\n...\n{self.log_tail()}")
 
     def has_logged(self, text: str) -> bool:
-        """Tell whether the process has written `text` to its log since the last start."""
+        """Tell whether the process has written `text` to its log since the last start.
+
+        Raises:
+            FileNotFoundError: there is no log, for the process was never started.
+        """
         with self.log.open("rb") as log:
             log.seek(self._log_from)
             return text.encode() in log.read()
 
     def log_tail(self, lines: int = 15) -> str:
-        """Return the last lines that the process has logged since the last start, `lines` of them at most."""
+        """Return the last `lines` lines that the process has logged since the last start, or all if there are fewer.
+
+        They are one string with newlines between; empty: there are none.
+        """
         return "\n".join(self._log_end()[-lines:])
 
     def complaints(self, lines: int = 5) -> str:
-        """Return the last lines about errors that the process has logged since the last start, `lines` of them at most.
+        """Return the last `lines` lines about errors that the process has logged since the last start, or all if fewer.
 
-        A server that fails may log much after the cause.
+        They are one string with newlines between; empty: there are none. A server that fails may log much after the
+        cause.
         """
         return "\n".join([line for line in self._log_end() if COMPLAINT.search(line)][-lines:])
 
@@ -187,8 +197,8 @@ class Process:
     def pause(self, timeout_s: float = 10) -> None:
         """Freeze the process and its group (SIGSTOP), as a machine that is suspended; its connections stay open.
 
-        Returns when no thread of the process runs. The kernel stops threads some time after the signal was sent, on
-        busy processors more than 10 ms: enough for a server to answer one more request.
+        Returns when no thread of the process runs; at once if there is no process. The kernel stops threads some time
+        after the signal was sent, on busy processors more than 10 ms: enough for a server to answer one more request.
 
         Raises:
             Unreachable: after `timeout_s` seconds a thread of the process still runs.
@@ -201,7 +211,7 @@ class Process:
             time.sleep(PAUSE_POLL_S)
 
     def resume(self) -> None:
-        """Let a paused process and its group go on (SIGCONT)."""
+        """Let a paused process and its group go on (SIGCONT); one that is not paused is not changed."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

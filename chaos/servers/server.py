@@ -77,22 +77,30 @@ class Server(ABC):
             raise
 
     def stop(self) -> None:
-        """End the server in an orderly way; its data stays, and :meth:`start` brings it back."""
+        """End the server by SIGTERM, if it runs, and wait; after 10 s kill it.
+
+        Its data stays, and :meth:`start` brings it back.
+        """
         if self.process is not None:
             self.process.stop()
 
     def kill(self) -> None:
-        """Kill the server (SIGKILL); its data stays, and :meth:`start` brings it back."""
+        """Kill the server (SIGKILL), if it runs, and wait until it is gone; its data stays, and :meth:`start` brings it
+        back.
+        """
         if self.process is not None:
             self.process.kill()
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP); its connections stay open. Raises Unreachable: it does not stop."""
+        """Freeze the server (SIGSTOP), if it runs; return when no thread of it runs. Its connections stay open.
+
+        Raises Unreachable: after 10 s a thread of the server still runs.
+        """
         if self.process is not None:
             self.process.pause()
 
     def resume(self) -> None:
-        """Let the server go on after a pause."""
+        """Let the server go on after :meth:`pause`; one that is not paused is not changed."""
         if self.process is not None:
             self.process.resume()
 
@@ -105,4 +113,4 @@ class Server(ABC):
 
     @abstractmethod
     def ready(self) -> bool:
-        """Tell whether the server can be used; :meth:`start` calls this again and again."""
+        """Tell whether the server can be used; :meth:`start` calls this again and again, and lets its errors pass."""

@@ -38,19 +38,22 @@ class ToxiproxyServer(Server):
         """Make a TCP proxy at the running server; return the client library's Proxy.
 
         Its `disable()` cuts all connections, `enable()` heals, `add_toxic` slows or breaks them, `destroy()` removes
-        it.
+        it. From now on all Proxies of this process talk to this server.
 
         Args:
             name: unique at this server.
             upstream: host:port to forward to.
             listen: host:port to listen at; None: a free port of the loopback. The Proxy has it as `listen`.
+
+        Raises:
+            ProxyExists: of the client library; the server has a proxy of this name.
         """
         return self.client.create(upstream, name, listen or f"{LOOPBACK}:{free_port()}")
 
     def command(self) -> list[str]:
-        """Return the command line of the server."""
+        """Return the command line of the server. Raises Unreachable: the part toxiproxy is not on this machine."""
         return [str(parts.path("toxiproxy")), "-host", LOOPBACK, "-port", str(self.port)]
 
     def ready(self) -> bool:
-        """Tell whether the server can be connected to."""
+        """Tell whether the server accepts connections at its port now."""
         return port_open(self.port)

@@ -64,14 +64,20 @@ class Scale:
     columns: list[float] = field(default_factory=list)
 
     def add(self, at_ms: int) -> float:
-        """Add a line for the next note or message, not earlier than the last; return its position in pixels."""
+        """Add a line for a note or message at the time `at_ms`; return its distance from the top of the page, in
+        pixels.
+
+        Times must not descend from one call to the next.
+        """
         y = (self.columns[-1] if self.columns else HEAD) + ROW
         self.times.append(at_ms)
         self.columns.append(y)
         return y
 
     def of(self, at_ms: int) -> float:
-        """Return the position, in pixels, of the last line at this time or before it; none: the top of the page."""
+        """Return the position, in pixels, of the last line at `at_ms` or before it; the head of the page if there is
+        none.
+        """
         at = bisect_right(self.times, at_ms)
         return self.columns[at - 1] if at else HEAD
 
@@ -82,7 +88,9 @@ class Scale:
 
 
 def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:
-    """Play a schedule; return its page as HTML, and its violations, of which one is FAULT if the engine raises.
+    """Play a schedule; return the page of its run as HTML, and its violations; no file is written.
+
+    If the engine raises, the violations are one of the kind FAULT.
 
     Args:
         run: the schedule.

@@ -138,7 +138,11 @@ class World(Environment):
     # ------------------------------------------------------------ trace, narrative and recording
 
     def conditions(self) -> Conditions:
-        """Return the faults of processes, logs, links and registry (epoch 0), and each session's role and epoch."""
+        """Return the present faults of processes, logs, links and the registry, and the sessions of each proxy.
+
+        Returns:
+            (lane, what is at fault) -> the fault and 0, and (proxy, session) -> the session's role there and its epoch.
+        """
         found = self._faulty()
         for proxy, node in self.nodes.items():
             for session in node.engine.sessions.values() if node.engine is not None else ():
@@ -169,20 +173,29 @@ class World(Environment):
     # ------------------------------------------------------------ what never comes back
 
     def cut_for_good(self, one: SiteId, other: SiteId) -> None:
-        """Cut the link between two sites, in both directions, for the rest of the run."""
+        """Cut the link between two sites, in both directions, until :meth:`restore`; :meth:`mend` does not end this
+        cut.
+
+        Raises:
+            KeyError: the sites have no link.
+        """
         self.note(f"the link between {one} and {other} is cut for good", narrate=True, by=REGISTRY)
         self.cut_edges.add(edge(one, other))
         for ends in ((one, other), (other, one)):
             self._links[ends].set_cut(records=True, words=True)
 
     def restore(self, one: SiteId, other: SiteId) -> None:
-        """Let the link between two sites work again that was cut for good, if it was."""
+        """End every cut of the link between two sites, in both directions, also one that was for good.
+
+        Raises:
+            KeyError: the sites have no link.
+        """
         self.cut_edges.discard(edge(one, other))
         for ends in ((one, other), (other, one)):
             self.mend(self._links[ends])
 
     def mend(self, link: Link) -> None:
-        """Let a link pass everything again, unless it is cut for good."""
+        """Let a link, which is one direction between two sites, pass everything again, unless it is cut for good."""
         is_cut = edge(link.near, link.far) in self.cut_edges
         link.set_cut(records=is_cut, words=is_cut)
 
@@ -212,7 +225,10 @@ class World(Environment):
                 node.crash()
 
     def connected(self, site: SiteId) -> set[SiteId]:
-        """Return the site itself and the live sites that a dispatching tree of the links that work connects with it."""
+        """Return a site and all live sites that it reaches by a dispatching tree of the links that work.
+
+        A link works if it was not removed and is not cut for good; other faults of links do not count.
+        """
         rows = [row for row in self.registry.links.values() if not row.removed]
         works = {
             row.sites for row in rows if row.sites not in self.cut_edges and not self.dead_sites.intersection(row.sites)
@@ -240,10 +256,10 @@ class World(Environment):
         self.stepped_ms += max(0, step_ms)
 
     def lose_end(self, site: SiteId, count: int) -> None:
-        """Take a log away for LOG_AWAY_MS, as a broker that dies; it comes back without its last `count` records.
+        """Take a log away for LOG_AWAY_MS, as a broker that dies; then bring it back without its last `count` records.
 
-        At least one record stays. Nothing is lost where the registry was not told meanwhile how far the log was seen:
-        what only processes had seen that have ended, nobody could notice.
+        At least one record stays. The log comes back whole if processes had seen records that would be lost, and the
+        registry was not told so meanwhile: nobody could notice the loss. So it does if it was taken away again.
         """
         self.note(f"the log of {site} is away", narrate=True, by=log_lane(site))
         self.logs[site].away_until = self.clock.time_ms + LOG_AWAY_MS
@@ -291,18 +307,19 @@ class World(Environment):
         self.registry.prolong(until + LEASE_MS)
 
     def compact(self) -> None:
-        """Compact the registry: it drops events that watches have not seen, and each is sent all rows next."""
+        """Compact the registry: events that watches have not seen are dropped, and each watch is sent all rows next."""
         self.note("the registry is compacted", narrate=True, by=REGISTRY)
         for node in self.nodes.values():
             node.watch_breaks()
 
     def copy_registry(self) -> None:
-        """Take the copy that :meth:`put_registry_back` restores."""
+        """Copy the registry for :meth:`put_registry_back`, in place of any earlier copy."""
         self.note("the registry is copied", narrate=True, by=REGISTRY)
         self.registry_copy = self.registry.copy()
 
     def put_registry_back(self) -> None:
-        """Restore the registry from its copy, after AWAY_MS without a quorum; every lease has its whole time anew.
+        """Restore the registry from its copy, and take its quorum away for AWAY_MS; then leases have their whole time
+        anew.
 
         Nothing happens if there is no copy, or if the promises would not hold after that.
         """

@@ -31,11 +31,18 @@ class Guest(Traveller):
     filter_batch: BatchFilter = staticmethod(lambda batch: batch)
 
     def check(self, received: Sequence[Received]) -> None:
-        """Note a batch of notifications for the comparison at the end, after `filter_batch`."""
+        """Note in `got`, for the comparison at the end, what `filter_batch` leaves of a batch of notifications."""
         Traveller.check(self, self.filter_batch(received))
 
     async def move(self, url: str) -> None:
-        """Drop the connection without a detach, and attach at `url`; return when the session is served there."""
+        """Drop the connection without a detach, and attach at another proxy; return when the session is served there.
+
+        Args:
+            url: the address of the proxy.
+
+        Raises:
+            WaypostError: the proxy did not let the client in within 60 s.
+        """
         await self.vanish(politely=False)
         await self.appear(url, ())
 
@@ -65,6 +72,8 @@ class Audience:
     async def setup(self) -> None:
         """Attach every client at a drawn proxy, and make its subscriptions; return when all are effective at every
         site.
+
+        To be called once, before :meth:`start`. Raises WaypostError: no proxy let a client in within 60 s.
         """
         rng = random.Random(self._seed)
         origins = [f"{site}/0" for site in self._sites]
@@ -73,17 +82,21 @@ class Audience:
             await client.subscribe_all(origins)
 
     def start(self) -> None:
-        """Begin to publish at every site, in tasks; call :meth:`setup` before."""
+        """Begin to publish at every site, in tasks that :meth:`check` ends; call :meth:`setup` before."""
         for site in self._sites:
             self.go(self._produce(site))
 
     def go(self, work: Coroutine[None, None, None]) -> None:
-        """Run `work` as a task, which has to end when :meth:`check` stops the run; if it fails, :meth:`check` does."""
+        """Run `work` as a task of this run.
+
+        :meth:`check` awaits it, and raises its failure; so `work` has to end soon after :meth:`check` was called.
+        """
         self._tasks.append(asyncio.create_task(work))
 
     async def check(self) -> CheckResult:
-        """Stop publishing, wait until nothing is missing, or TIMEOUT_S / 2, and return the result; the clients leave
-        then.
+        """Stop publishing, wait until no client lacks anything, detach all clients, and return what was found.
+
+        What is still missing after TIMEOUT_S / 2 seconds counts as lost. To be called once, after :meth:`start`.
 
         Raises:
             Exception: the failure of a producer or another task.
@@ -99,7 +112,7 @@ class Audience:
         return result
 
     async def wait_delivered(self, more: int = 30) -> None:
-        """Wait until every client has `more` deliveries than now.
+        """Wait until every client has had `more` more deliveries than when this was called.
 
         Raises:
             Exception: the failure of a producer or another task (:meth:`fail`).

@@ -30,7 +30,7 @@ class Roaming(Audience):
         self._pace_s = pace_s
 
     def start(self) -> None:
-        """Begin to publish and to roam, in tasks; call :meth:`setup` before."""
+        """Begin to publish at every site and to roam, in tasks that :meth:`check` ends; call :meth:`setup` before."""
         super().start()
         for client in self.clients:
             rng = random.Random(f"{self._seed}/{client.name}")

@@ -73,7 +73,14 @@ class EmbeddedChangelog:
         await self.latest(SessionId(""))
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint. Raises CheckpointOutdated, LogUnavailable (:meth:`federation.ports.Changelog.put`)."""
+        """Write a checkpoint; return once it is written (:meth:`federation.ports.Changelog.put`). A first checkpoint
+        (`is_first`) whose rank is there already is not written again, and is no error.
+
+        Raises:
+            CheckpointOutdated: there is one that counts more, or an owner's of the same rank (handover rule 19);
+                nothing was written.
+            LogUnavailable: it is not known whether the checkpoint was written.
+        """
         row = (checkpoint.session, checkpoint.epoch, checkpoint.serial, encode_checkpoint(checkpoint))
         with self._translated():
             highest = await self._puts.submit(row)
@@ -81,7 +88,17 @@ class EmbeddedChangelog:
             checkpoint.check_above(highest)
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints of the session that count, two at most (:meth:`federation.ports.Changelog.latest`)."""
+        """Return the checkpoints of the session that count, all that were acknowledged before the call included
+        (:meth:`federation.ports.Changelog.latest`).
+
+        Returns:
+            The highest one by rank that an owner wrote, if there is one; behind it a first one (`is_first`), if it is
+            higher. Empty: there is no checkpoint of the session.
+
+        Raises:
+            BadRecord: one that counts is damaged.
+            LogUnavailable: the storage does not answer.
+        """
         with self._translated():
             bodies = await self._reader.call(lambda connection: _latest(connection, session))
         found = tuple(map(decode_checkpoint, bodies))
@@ -90,7 +107,9 @@ class EmbeddedChangelog:
         return found
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of deleted sessions up to these epochs (:meth:`federation.ports.Changelog.forget`)."""
+        """Remove the checkpoints of deleted sessions, each up to the given epoch, inclusive; none there is no error.
+        Raises LogUnavailable: any of them may have been removed (:meth:`federation.ports.Changelog.forget`).
+        """
         rows = list(deleted.items())
         with self._translated():
             await self._writer.call(
@@ -104,7 +123,8 @@ class EmbeddedChangelog:
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Write a snapshot of the site's state, unless one there is as high
+        """Write a snapshot of the site's state; one whose rank is not higher than that of the snapshot there changes
+        nothing. Raises LogUnavailable: the snapshot may have been written all the same
         (:meth:`federation.ports.Changelog.put_site`).
         """
         row = (snapshot.position, snapshot.state, snapshot.log_epoch)
@@ -114,7 +134,7 @@ class EmbeddedChangelog:
             )
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the site's snapshot with the highest rank; None: there is none
+        """Return the snapshot of the site's state with the highest rank; None: there is none. Raises LogUnavailable
         (:meth:`federation.ports.Changelog.latest_site`).
         """
         with self._translated():
@@ -124,7 +144,9 @@ class EmbeddedChangelog:
         return SiteSnapshot(*row) if row else None
 
     async def close(self) -> None:
-        """Close this handle; what was written stays (:meth:`federation.ports.Changelog.close`)."""
+        """Finish the writes under way, and close this handle; a later call raises LogUnavailable. What was written
+        stays.
+        """
         await self._puts.drain()
         await self._writer.close()
         await self._reader.close()

@@ -211,13 +211,15 @@ def _patiently(action: Callable[[], object]) -> None:
 
 
 def write(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
-    """Run `action` in a transaction that is alone among all writers of the file, and return its result; call it on the
-    thread of the connection.
+    """Run `action` in a transaction that is alone among all writers of the file, and return its result: all of the
+    transaction is kept, or nothing if `action` raises.
 
-    All of the transaction is kept, or nothing if `action` raises, and its error goes on to the caller.
+    The call blocks while other processes write, up to LOCK_TIMEOUT_S seconds: call it on the thread of the connection,
+    in a job of :meth:`DatabaseThread.call`, never in an event loop.
 
     Raises:
-        sqlite3.OperationalError: other processes wrote for more than LOCK_TIMEOUT_S seconds.
+        sqlite3.OperationalError: other processes wrote for more than LOCK_TIMEOUT_S seconds. Errors of `action` are
+        raised as they are.
     """
     connection.execute("PRAGMA busy_timeout = 0")
     _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
@@ -232,7 +234,11 @@ def write(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
 
 
 def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
-    """Run `action`, which only reads, in one transaction, so that it sees one state of the file; return its result."""
+    """Run `action`, which only reads, in one transaction, so that it sees one state of the file; return its result.
+
+    Call it on the thread of the connection, in a job of :meth:`DatabaseThread.call`. Errors of `action` are raised as
+    they are.
+    """
     connection.execute("BEGIN")
     try:
         return action()
@@ -263,7 +269,7 @@ def translated(
 
 
 def is_damage(error: BaseException) -> bool:
-    """Tell whether an error of SQLite means that the file is damaged."""
+    """Tell whether an error of SQLite means that the file is damaged; False for any other error."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         # Said by Python's own library: a text that is none.

@@ -26,7 +26,9 @@ def journal_path(folder: Path | str, writer: str) -> Path:
 
 
 def segment_paths(folder: Path | str, writer: str) -> list[Path]:
-    """Return the files of the parts of the journal of `writer` that exist, in order; the one being written is last."""
+    """Return the files of the parts of the journal of `writer` that exist, in order; the one being written is last.
+    Empty: there is no file of it.
+    """
     current = journal_path(folder, writer)
     earlier = _put_aside(current)
     return [*(earlier[number] for number in sorted(earlier)), *([current] if current.exists() else ())]
@@ -75,11 +77,18 @@ class EmbeddedJournal:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
 
     async def start(self) -> None:
-        """Open the file now and not at the first use. Raises LogUnavailable."""
+        """Open the file now and not at the first use; it and its folder are made if they are missing. Raises
+        LogUnavailable.
+        """
         await self.attest([])
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Write facts in this order. Raises LogUnavailable (:meth:`federation.ports.Journal.attest`)."""
+        """Write facts in this order, and begin the next part of the journal before them if it is due; return once the
+        facts survive a crash of this process (:meth:`federation.ports.Journal.attest`).
+
+        Raises:
+            LogUnavailable: the file cannot be written; a partial write was taken back.
+        """
         facts = tuple(facts)
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._attest, facts)
@@ -90,7 +99,9 @@ class EmbeddedJournal:
             ) from error
 
     async def close(self) -> None:
-        """Close this handle; what was written stays (:meth:`federation.ports.Journal.close`)."""
+        """Finish the writes under way, and close the file; a later :meth:`attest` raises LogUnavailable. What was
+        written stays (:meth:`federation.ports.Journal.close`).
+        """
         await asyncio.to_thread(self._thread.shutdown)
         if self._file is not None:
             os.close(self._file)

@@ -77,13 +77,20 @@ class EmbeddedLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        """Renew the lease; return False if it has ended or was superseded (:meth:`federation.ports.Lease.renew`)."""
+        """Renew the lease: it lasts `ttl_ms` milliseconds anew (:meth:`federation.ports.Lease.renew`).
+
+        Returns:
+            False: the lease has ended for good, or its proxy was announced again, and it is not renewed.
+
+        Raises:
+            RegistryUnavailable: it is not known whether the lease was renewed.
+        """
         now = self._registry.now()
         return await self._registry.change(lambda c: rows.renew(c, self.number, now(), self.ttl_ms))
 
     async def revoke(self) -> None:
-        """End the lease now, with all rows under it (:meth:`federation.ports.Lease.revoke`). Raises
-        RegistryUnavailable.
+        """End the lease now, with all rows under it; one that has ended is no error. Raises RegistryUnavailable
+        (:meth:`federation.ports.Lease.revoke`).
         """
         await self._registry.change(lambda c: rows.end_lease(c, self.number))
 
@@ -111,18 +118,30 @@ class EmbeddedRegistry:
         self._polling = False
 
     async def start(self) -> None:
-        """Open the file now and not at the first use. Raises RegistryUnavailable."""
+        """Open the file now and not at the first use; it and missing folders are made. Raises RegistryUnavailable."""
         await self.owner(SessionId(""))
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Create the row of a session that never had one; return whether this call won, and the row in force
+        """Create the row of a session that never had one; of concurrent calls one wins
         (:meth:`federation.ports.Registry.create`).
+
+        Returns:
+            Whether this call won, and the row in force. A deleted session is created again by :meth:`claim`.
+
+        Raises:
+            RegistryUnavailable: the row may have been created all the same; :meth:`owner` tells.
         """
         return await self._claim(_Claim(session, None, ownership))
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Compare and set the row of a session; return whether this call won, and the row in force
+        """Replace the row `expected` of a session, as :meth:`owner` returns it, by `new`
         (:meth:`federation.ports.Registry.claim`).
+
+        Returns:
+            Whether this call made the change, and the row in force.
+
+        Raises:
+            RegistryUnavailable: the change may have been made all the same; :meth:`owner` tells.
         """
         return await self._claim(_Claim(session, expected, new))
 
@@ -133,14 +152,17 @@ class EmbeddedRegistry:
         return claimed
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        """Return the session's row, or what one without a row counts as; None: it never existed
-        (:meth:`federation.ports.Registry.owner`).
+        """Return the session's row; for one without, the row that it counts as (:func:`waypost.identity.without_row`);
+        None: the session never existed. Raises RegistryUnavailable (:meth:`federation.ports.Registry.owner`).
         """
         return await self._see(lambda c: _owner(c, session))
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove these rows of deleted sessions, after raising the floor to their generations
-        (:meth:`federation.ports.Registry.forget`).
+        """Remove the rows of deleted sessions that are still as given, after raising the floor to their generations
+        (:meth:`federation.ports.Registry.forget`). A row that has changed, or is not of a deleted session, stays.
+
+        Raises:
+            RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.
         """
         await self.change(lambda c: _forget(c, deleted))
 
@@ -152,18 +174,19 @@ class EmbeddedRegistry:
         earlier: Collection[Incarnation] | None = None,
         replace: bool = False,
     ) -> EmbeddedLease:
-        """Take the proxy's name with this row, and return the lease that it is under
+        """Take the name of a proxy by compare-and-set of its row, and return the lease under which the row stands
         (:meth:`federation.ports.Registry.announce`).
 
         Args:
-            row: of the proxy.
-            ttl_ms: of the lease.
-            earlier: the incarnations that may be replaced; None: all.
-            replace: take the name from any incarnation.
+            row: the row of the proxy, whose `proxy` is the name.
+            ttl_ms: how long the lease lasts without a renewal, in milliseconds.
+            earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
+            replace: take the name from any holder.
 
         Raises:
-            NameInUse: another incarnation has the name.
-            RegistryUnavailable: the file cannot be written.
+            NameInUse: another instance, or an incarnation that is not among the earlier ones, has the name under a
+                lease.
+            RegistryUnavailable: the row may have been set all the same, under a lease that nobody renews.
         """
         now = self.now()
         number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms, earlier=earlier, replace=replace))
@@ -180,14 +203,22 @@ class EmbeddedRegistry:
         return EmbeddedLease(self, lease.number, lease.ttl_ms)
 
     async def forget_site(self, site: SiteId) -> bool:
-        """Remove the address of a site's checkpoints; False: a proxy of the site is live
+        """Remove the address of a site's checkpoints: nobody looks for any there from now on
         (:meth:`federation.ports.Registry.forget_site`).
+
+        Returns:
+            False, and nothing has changed: a proxy of the site has a lease.
+
+        Raises:
+            RegistryUnavailable: the address may have been removed all the same.
         """
         now = self.now()
         return await self.change(lambda c: rows.forget_site(c, site, now()))
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Set the order to drain a proxy; None: take the order back (:meth:`federation.ports.Registry.drain`)."""
+        """Set the order to drain a proxy, alive or not; None: take the order back, if there is one. Raises
+        RegistryUnavailable (:meth:`federation.ports.Registry.drain`).
+        """
         key = rows.DRAIN + proxy
         if row is None:
             await self.change(lambda c: rows.delete(c, key))
@@ -196,8 +227,20 @@ class EmbeddedRegistry:
             await self.change(lambda c: rows.put(c, key, text))
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Make the proxy the leader of the link under the lease, and return the leader's epoch; None: another proxy
-        leads, or the lease has ended (:meth:`federation.ports.Registry.elect`).
+        """Try to make the proxy the leader of the link under the lease; one that leads under it already begins another
+        term (:meth:`federation.ports.Registry.elect`).
+
+        Args:
+            link: its name (:func:`waypost.identity.link_name`).
+            proxy: the proxy that is to lead.
+            lease: of that proxy, granted by this registry; the leadership ends with it.
+
+        Returns:
+            The leader's epoch, greater than all before; None: another lease leads, or this one has ended.
+
+        Raises:
+            Internal: the lease is of another kind of registry.
+            RegistryUnavailable: the proxy may have been elected all the same; a repetition begins another term.
         """
         if not isinstance(lease, EmbeddedLease):
             raise Internal("a lease of another registry")
@@ -205,8 +248,12 @@ class EmbeddedRegistry:
         return await self.change(lambda c: rows.elect(c, link, proxy, number, now()))
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Give the leadership of the link back, if it is held under the lease
+        """Give the leadership of the link back; no effect if it is not held under the lease
         (:meth:`federation.ports.Registry.resign`).
+
+        Raises:
+            Internal: the lease is of another kind of registry.
+            RegistryUnavailable: the leadership may have been given back all the same.
         """
         if not isinstance(lease, EmbeddedLease):
             raise Internal("a lease of another registry")
@@ -214,18 +261,27 @@ class EmbeddedRegistry:
         await self.change(lambda c: rows.resign(c, link, number))
 
     async def set_link(self, row: LinkRow, *, seed: bool) -> None:
-        """Write the row of a link; with `seed` only if there is none (:meth:`federation.ports.Registry.set_link`)."""
+        """Write the row of a link; with `seed` only if the link has no row, and the row of a removed link counts as
+        one. Raises RegistryUnavailable (:meth:`federation.ports.Registry.set_link`).
+        """
         await self.change(lambda c: rows.set_link(c, row, seed=seed))
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
-        """Compare and set the row of the dispatching tree; return whether it was set
-        (:meth:`federation.ports.Registry.claim_tree`).
+        """Replace the row `expected` of the dispatching tree, of epoch 0 if there is none, by `new`; return whether
+        `expected` was in force, and `new` is now (:meth:`federation.ports.Registry.claim_tree`).
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same; the watch reports it then.
         """
         return await self.change(lambda c: rows.claim_tree(c, expected, new))
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
-        """Return the secret of the federation; if there is none, make it, or return b"" if not `make`
-        (:meth:`federation.ports.Registry.secret`).
+        """Return the secret of the federation, 32 random bytes; of concurrent calls that make it one wins
+        (:meth:`federation.ports.Registry.secret`). Raises RegistryUnavailable.
+
+        Args:
+            before: the secret to be set if there is none; empty: new random bytes.
+            make: set a secret if there is none; False: return b"" instead.
         """
         stored = await self._see(lambda c: rows.get(c, rows.SECRET))
         if stored is not None or not make:
@@ -234,30 +290,43 @@ class EmbeddedRegistry:
         return await self.change(lambda c: rows.get_or_put_secret(c, proposed))
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
-        """Return the row of the site's log; None: it has none (:meth:`federation.ports.Registry.site_log`)."""
+        """Return the row of the site's log; None: it has none. Raises RegistryUnavailable
+        (:meth:`federation.ports.Registry.site_log`).
+        """
         return await self._see(lambda c: rows.site_log(c, site))
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
-        """Compare and set the row of the site's log; return whether it was set
-        (:meth:`federation.ports.Registry.claim_site_log`).
+        """Replace the row `expected` of the site's log, None if there is none, by `new`; return whether `expected` was
+        in force, and `new` is now (:meth:`federation.ports.Registry.claim_site_log`).
+
+        Raises:
+            RegistryUnavailable: the row may have been set all the same.
         """
         return await self.change(lambda c: rows.claim_site_log(c, site, expected, new))
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
-        """Record ranks of checkpoints up to which clients were answered
-        (:meth:`federation.ports.Registry.note_checkpoints`).
+        """Record the rank of the checkpoint of each session up to which clients were answered (handover rule 19,
+        :meth:`federation.ports.Registry.note_checkpoints`).
+
+        A rank that is not above the recorded one changes nothing, and a session without a row is skipped. Raises
+        RegistryUnavailable: any of the ranks may have been recorded.
         """
         await self.change(lambda c: rows.note_checkpoints(c, ranks))
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Return the rank recorded for the session; None: there is none
-        (:meth:`federation.ports.Registry.noted_checkpoint`).
+        """Return the highest rank that :meth:`note_checkpoints` recorded for the session; None: there is none. Raises
+        RegistryUnavailable (:meth:`federation.ports.Registry.noted_checkpoint`).
         """
         return await self._see(lambda c: rows.noted_checkpoint(c, session))
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """Yield a Reloaded, then every change in order, and WatchAlive in silence
-        (:meth:`federation.ports.Registry.watch`).
+        """Yield all rows as a :class:`federation.ports.Reloaded`, then every change in order, none skipped, and
+        :class:`federation.ports.WatchAlive` in silence (:meth:`federation.ports.Registry.watch`).
+
+        A watch that has not seen changes that are removed begins again with a `Reloaded`.
+
+        Raises:
+            RegistryUnavailable: this handle was closed, or the file cannot be read or written.
         """
         self._poll()
         # Until now perhaps nobody looked for leases that have ended.
@@ -284,7 +353,9 @@ class EmbeddedRegistry:
         await self.change(lambda c: rows.prune(c, keep))
 
     async def close(self) -> None:
-        """Finish what is under way; every watch that waits ends with RegistryUnavailable."""
+        """Finish the claims under way, and close the file; every watch that waits ends with RegistryUnavailable, and a
+        later call raises it. Leases are not ended (:meth:`federation.ports.Registry.close`).
+        """
         await self._claims.drain()
         await self._writer.close()
         await self._reader.close()
@@ -297,7 +368,8 @@ class EmbeddedRegistry:
         return lambda: rows.Moment(self._clock.boot, self._clock.now_ms())
 
     async def change(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `action` under the write lock, all or nothing; return its result, and wake the watches.
+        """Run `action` with the connection under the file's write lock, on its own thread, all or nothing; return its
+        result, and wake the watches.
 
         Raises:
             RegistryUnavailable: the file cannot be written. Other errors of `action` are raised as they are.

@@ -166,7 +166,8 @@ def leaders(connection: sqlite3.Connection) -> Iterator[LeaderRow]:
 
 
 def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None = None) -> None:
-    """Write a row, and record the change, which the watch reports. Call it under the write lock.
+    """Write a row, and record the change, which the watch reports. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
 
     Args:
         connection: of the registry's file.
@@ -179,8 +180,8 @@ def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None 
 
 
 def delete(connection: sqlite3.Connection, key: str) -> None:
-    """Delete a row, and record the change, which the watch reports, also if there is no such row. Call it under the
-    write lock.
+    """Delete a row, which need not exist, and record the change in either case: the watch reports it. Call it under the
+    write lock (:func:`federation.embedded.database.write`).
     """
     _log(connection, key, None)
     connection.execute("DELETE FROM rows WHERE key = ?", (key,))
@@ -204,7 +205,9 @@ def changes_after(connection: sqlite3.Connection, revision: int, limit: int) -> 
 
 
 def prune(connection: sqlite3.Connection, keep: int) -> None:
-    """Remove all recorded changes but the last `keep`. Call it under the write lock."""
+    """Remove all recorded changes but the last `keep`. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
+    """
     _, last = changes_kept(connection)
     connection.execute("DELETE FROM changes WHERE revision <= ?", (last - keep,))
 
@@ -232,7 +235,7 @@ def site_log(connection: sqlite3.Connection, site: SiteId) -> SiteLogRow | None:
 def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
     """Replace the row of the site's log if it is as expected; return whether it was. The watch does not report it.
 
-    Call it under the write lock.
+    Call it under the write lock (:func:`federation.embedded.database.write`).
 
     Args:
         connection: of the registry's file.
@@ -252,7 +255,9 @@ def links(connection: sqlite3.Connection) -> Iterator[LinkRow]:
 
 
 def set_link(connection: sqlite3.Connection, row: LinkRow, *, seed: bool) -> None:
-    """Write the row of a link, and record the change; with `seed` only if it has none. Call it under the write lock."""
+    """Write the row of a link, and record the change, which the watch reports; with `seed` only if the link has no row.
+    Call it under the write lock (:func:`federation.embedded.database.write`).
+    """
     if not seed or get(connection, LINK + row.key) is None:
         put(connection, LINK + row.key, row.model_dump_json())
 
@@ -264,8 +269,8 @@ def tree(connection: sqlite3.Connection) -> TreeRow:
 
 
 def claim_tree(connection: sqlite3.Connection, expected: TreeRow, new: TreeRow) -> bool:
-    """Replace the row of the dispatching tree if it is as expected; return whether it was. Call it under the write
-    lock.
+    """Replace the row of the dispatching tree, and record the change, if the row is as expected (of epoch 0: there is
+    none); return whether it was. Call it under the write lock (:func:`federation.embedded.database.write`).
     """
     if tree(connection) != expected:
         return False
@@ -274,15 +279,16 @@ def claim_tree(connection: sqlite3.Connection, expected: TreeRow, new: TreeRow) 
 
 
 def noted_checkpoint(connection: sqlite3.Connection, session: SessionId) -> Rank | None:
-    """Return the rank recorded for the session; None: there is none."""
+    """Return the rank of the checkpoint that :func:`note_checkpoints` recorded for the session; None: there is none."""
     value = get(connection, CHECKPOINT + session)
     return decode_rank(value) if value is not None else None
 
 
 def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, Rank]) -> None:
-    """Record these ranks, for sessions that have a row, where they are higher than the recorded ones.
+    """Record the ranks of the checkpoints up to which clients were answered (handover rule 19), for sessions that have
+    a row, where they are higher than the recorded ones.
 
-    The watch does not report it. Call it under the write lock.
+    The watch does not report it. Call it under the write lock (:func:`federation.embedded.database.write`).
     """
     for session, rank in ranks.items():
         if get(connection, owner_key(session)) is not None and rank > (noted_checkpoint(connection, session) or (0, 0)):
@@ -291,8 +297,8 @@ def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, R
 
 
 def get_or_put_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
-    """Return the secret; it is the proposed one if there was none yet, which is then written. Call it under the write
-    lock.
+    """Return the secret of the federation; it is the proposed one, which is written, if there was none yet. Call it
+    under the write lock (:func:`federation.embedded.database.write`).
     """
     connection.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, 0, NULL)", (SECRET, proposed.hex()))
     return bytes.fromhex(get(connection, SECRET) or "")
@@ -307,7 +313,9 @@ def generation_floor(connection: sqlite3.Connection) -> int:
 
 
 def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
-    """Raise the floor to this generation; one that is not higher changes nothing. Call it under the write lock."""
+    """Raise the floor to this generation; one that is not higher changes nothing. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
+    """
     if generation > generation_floor(connection):
         connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (FLOOR, str(generation)))
 
@@ -338,7 +346,8 @@ def announce(
     earlier: Collection[Incarnation] | None,
     replace: bool,
 ) -> int:
-    """Write the row of a proxy under a new lease, whose id is returned. Call it under the write lock.
+    """Write the row of a proxy under a new lease, whose id is returned. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
 
     Leases that are over end first. An incarnation that is replaced keeps its lease, which is not renewed any more.
 
@@ -369,7 +378,8 @@ def announce(
 
 
 def forget_site(connection: sqlite3.Connection, site: SiteId, now: Moment) -> bool:
-    """Remove the address of a site's changelog, after ending the leases that are over. Call it under the write lock.
+    """Remove the address of a site's changelog, after ending the leases that are over. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
 
     Returns:
         False, and the address stays: a proxy of the site has a lease.
@@ -384,7 +394,7 @@ def forget_site(connection: sqlite3.Connection, site: SiteId, now: Moment) -> bo
 def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) -> bool:
     """Renew the lease with this id until `ttl_ms` from `now`; return False if it has ended or was superseded.
 
-    Call it under the write lock.
+    Call it under the write lock (:func:`federation.embedded.database.write`).
     """
     cursor = connection.execute(
         "UPDATE leases SET deadline_ms = ? WHERE id = ? AND boot = ? AND deadline_ms > ? AND superseded = 0",
@@ -396,7 +406,8 @@ def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) 
 def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int, now: Moment) -> int | None:
     """Make the proxy the leader of the link under the lease with this id, after ending the leases that are over.
 
-    A proxy that leads already gets the next epoch. Call it under the write lock.
+    A proxy that leads already gets the next epoch. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
 
     Returns:
         The leader's epoch, greater than all before; None: another lease leads, or this one has ended.
@@ -414,7 +425,9 @@ def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int,
 
 
 def resign(connection: sqlite3.Connection, link: str, lease: int) -> None:
-    """Remove the leader of the link, if it leads under the lease with this id. Call it under the write lock."""
+    """Remove the leader of the link, if it leads under the lease with this id. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
+    """
     key = LEADER + link
     current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()
     if current is not None and current[0] == lease:
@@ -429,7 +442,9 @@ def until_next_end_ms(connection: sqlite3.Connection, now: Moment) -> int | None
 
 
 def expire_leases(connection: sqlite3.Connection, now: Moment) -> None:
-    """End the leases whose time is over, and those of earlier boots, with their rows. Call it under the write lock."""
+    """End the leases whose time is over, and those of earlier boots, with their rows. Call it under the write lock
+    (:func:`federation.embedded.database.write`).
+    """
     query = "SELECT id FROM leases WHERE boot <> ? OR deadline_ms <= ? ORDER BY deadline_ms, id"
     for (lease,) in connection.execute(query, (now.boot, now.ms)).fetchall():
         end_lease(connection, lease)
@@ -438,7 +453,7 @@ def expire_leases(connection: sqlite3.Connection, now: Moment) -> None:
 def end_lease(connection: sqlite3.Connection, lease: int) -> None:
     """Delete the lease with this id and its rows: leaderships first, so that the end of the proxy comes last.
 
-    A lease that has ended is no error. Call it under the write lock.
+    A lease that has ended is no error. Call it under the write lock (:func:`federation.embedded.database.write`).
     """
     query = "SELECT key FROM rows WHERE lease = ? ORDER BY key LIKE ? DESC, revision"
     for (key,) in connection.execute(query, (lease, LEADER + "%")).fetchall():

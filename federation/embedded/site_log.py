@@ -49,11 +49,16 @@ class EmbeddedSiteLog:
         self._polling = False
 
     async def start(self) -> None:
-        """Open the file now and not at the first use. Raises LogUnavailable."""
+        """Open the file now and not at the first use; it and missing folders are made. Raises LogUnavailable."""
         await self.end_offset()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Append records in this order, and return their offsets, as :meth:`federation.ports.SiteLog.append` does."""
+        """Append records in this order; return their offsets once the records survive a crash
+        (:meth:`federation.ports.SiteLog.append`). Without records nothing is done.
+
+        Raises:
+            LogUnavailable: the file cannot be written: the records may have been appended all the same.
+        """
         if not records:
             return []
         with self._translated():
@@ -62,7 +67,14 @@ class EmbeddedSiteLog:
         return list(offsets)
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Yield every record from `offset` on, for ever, as :meth:`federation.ports.SiteLog.tail` does."""
+        """Yield every record from `offset` on, for ever, in batches that are not empty
+        (:meth:`federation.ports.SiteLog.tail`).
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+            LogReplaced: the log ends before `offset`.
+            LogUnavailable: this handle was closed, or the file cannot be read.
+        """
         if not self._polling:
             self._polling = True
             self._reader.notify(self._changed.notify)
@@ -80,21 +92,27 @@ class EmbeddedSiteLog:
                 await self._changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Return up to `limit` records from `offset` on, as :meth:`federation.ports.SiteLog.read` does; empty: none
-        yet.
+        """Return up to `limit` records from `offset` on, with their offsets, ascending; empty: the log has none yet
+        (:meth:`federation.ports.SiteLog.read`).
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+            LogUnavailable: the storage does not answer, or this handle is closed.
         """
         with self._translated():
             return await self._reader.call(lambda connection: _read(connection, offset, limit))
 
     async def first_offset(self) -> int:
-        """Return the offset of the first record kept (:meth:`federation.ports.SiteLog.first_offset`). Raises
-        LogUnavailable.
+        """Return the offset of the first record kept; if none is, that of the next one. Raises LogUnavailable
+        (:meth:`federation.ports.SiteLog.first_offset`).
         """
         with self._translated():
             return await self._reader.call(_first)
 
     async def end_offset(self) -> int:
-        """Return the end of the log (:meth:`federation.ports.SiteLog.end_offset`). Raises LogUnavailable."""
+        """Return the end of the log: the offset that the next record will have. Raises LogUnavailable
+        (:meth:`federation.ports.SiteLog.end_offset`).
+        """
         with self._translated():
             return await self._reader.call(_end)
 
@@ -118,7 +136,9 @@ class EmbeddedSiteLog:
             await self._writer.call(lambda c: write(c, lambda: _truncate(c, before)))
 
     async def close(self) -> None:
-        """Finish the appends under way; every tail that waits ends with LogUnavailable."""
+        """Finish the appends under way, and close this handle; every tail that waits ends with LogUnavailable. The log
+        stays.
+        """
         await self._appends.drain()
         await self._writer.close()
         await self._reader.close()

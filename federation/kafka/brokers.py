@@ -13,7 +13,8 @@ PROBE_S = 1.5
 
 
 async def answering(bootstrap: str, context: ssl.SSLContext | None) -> str:
-    """Return the address of the first broker that answers within PROBE_S, host:port. It raises nothing for silence.
+    """Ask all brokers at once, and return the address, host:port, of the first one that answers within PROBE_S seconds.
+    It raises nothing for silence.
 
     `bootstrap` itself is returned if no broker answers, or if it is one address, which is not asked.
 
@@ -21,7 +22,7 @@ async def answering(bootstrap: str, context: ssl.SSLContext | None) -> str:
     broker that hangs would cost every connection as long as that.
 
     Args:
-        bootstrap: addresses, with commas between.
+        bootstrap: addresses, host:port, with commas between.
         context: for TLS; None: without TLS.
     """
     if "," not in bootstrap:

@@ -65,12 +65,27 @@ class KafkaChangelog(Handle):
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect to the changelog, before any other call, as :meth:`federation.ports.Changelog.start` does."""
+        """Make the topic if it is missing and to be made, connect, and begin to follow it; call it before any other
+        method. After a failure this handle is closed (:meth:`federation.ports.Changelog.start`).
+
+        Raises:
+            LogUnavailable: no broker has answered within 5 s, or the topic is missing and not to be made.
+            BadConfiguration: the topic has another form, or fewer replicas, than it must have.
+        """
         await super().start()
         self._following = asyncio.create_task(self._follow())
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint. Raises CheckpointOutdated, LogUnavailable (:meth:`federation.ports.Changelog.put`)."""
+        """Write a checkpoint; return once it survives a crash (:meth:`federation.ports.Changelog.put`). A first
+        checkpoint (`is_first`) whose rank is there already is not written again, and is no error. The checkpoints of
+        the session's lower epochs are removed.
+
+        Raises:
+            CheckpointOutdated: there is one that counts more, or an owner's of the same rank, as far as this handle has
+                read (handover rule 19); nothing was written.
+            LogUnavailable: it is not known whether the checkpoint was written.
+            Internal: :meth:`start` was not called.
+        """
         if checkpoint.is_first or not self._is_read:
             await self._read_up()
             self._is_read = True
@@ -111,26 +126,38 @@ class KafkaChangelog(Handle):
         self._lost.set()
 
     async def lost(self) -> None:
-        """Wait until something that was written is not there any more (:meth:`federation.ports.Changelog.lost`)."""
+        """Wait until this handle finds that a part of what was written is not there any more; each loss is reported
+        once. Proxies then write the checkpoints that they have again (:meth:`federation.ports.Changelog.lost`).
+        """
         await self._lost.wait()
         self._lost.clear()
 
     async def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints of the session that count, two at most (:meth:`federation.ports.Changelog.latest`).
+        """Return the checkpoints of the session that count, all that were acknowledged before the call included
+        (:meth:`federation.ports.Changelog.latest`).
 
-        All that was acknowledged before the call is seen. Raises BadRecord: one that counts is damaged; LogUnavailable.
+        Returns:
+            The highest one by rank that an owner wrote, if there is one; behind it a first one (`is_first`), if it is
+            higher. Empty: there is no checkpoint of the session.
+
+        Raises:
+            BadRecord: one that counts is damaged.
+            LogUnavailable: the storage does not answer.
         """
         await self._read_up()
         return self._table.latest(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of deleted sessions up to these epochs (:meth:`federation.ports.Changelog.forget`)."""
+        """Remove the checkpoints of deleted sessions, each up to the given epoch, inclusive; none there is no error.
+        Raises LogUnavailable: any of them may have been removed (:meth:`federation.ports.Changelog.forget`).
+        """
         await self._read_up()
         keys = [key for session, epoch in deleted.items() for key in self._table.keys_of(session, epoch)]
         await self._append([(key, None) for key in keys])
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        """Write a snapshot of the site's state, unless one there is as high
+        """Write a snapshot of the site's state; one whose rank is not higher than that of the snapshot there changes
+        nothing. Raises LogUnavailable: the snapshot may have been written all the same
         (:meth:`federation.ports.Changelog.put_site`).
         """
         await self._read_up()
@@ -138,10 +165,8 @@ class KafkaChangelog(Handle):
             await self._append([part])
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the site's snapshot with the highest rank; None: there is none
+        """Return the snapshot of the site's state with the highest rank; None: there is none. Raises LogUnavailable
         (:meth:`federation.ports.Changelog.latest_site`).
-
-        All that was acknowledged before the call is seen. Raises LogUnavailable.
         """
         await self._read_up()
         return self._site.latest
@@ -166,7 +191,9 @@ class KafkaChangelog(Handle):
         raise LogUnavailable(f"topic {self._topic.name}: what reads the changelog has ended: {why}")
 
     async def close(self) -> None:
-        """Close this handle; what was written stays (:meth:`federation.ports.Changelog.close`)."""
+        """Close this handle; a call under way, or a later one, may raise LogUnavailable. What was written stays
+        (:meth:`federation.ports.Changelog.close`).
+        """
         for task in (self._following, self._looking):
             if task is not None:
                 task.cancel()

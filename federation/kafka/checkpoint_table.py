@@ -100,13 +100,15 @@ class CheckpointTable:
             entry.of_owners = max(entry.of_owners, read)
 
     def latest(self, session: SessionId) -> tuple[Checkpoint, ...]:
-        """Return the session's highest checkpoint of an owner, if there is one, and behind it a first one that is
-        higher.
+        """Return the checkpoints of the session that count, the lower one first
+        (:meth:`federation.ports.Changelog.latest`).
 
-        Empty: there is no checkpoint of the session (:meth:`federation.ports.Changelog.latest`).
+        Returns:
+            The highest one by rank that an owner wrote, if there is one; behind it a first one (`is_first`), if it is
+            higher. Empty: there is no checkpoint of the session.
 
         Raises:
-            BadRecord: what counts most is damaged.
+            BadRecord: one that counts is damaged.
         """
         entry = self._entries.get(session)
         if entry is None:
@@ -118,7 +120,8 @@ class CheckpointTable:
         return (*of_owner, decode_checkpoint(entry.of_makers.body))
 
     def is_news(self, checkpoint: Checkpoint) -> bool:
-        """Tell whether to write the checkpoint: compaction would remove a higher one of its key in favour of it.
+        """Check that the checkpoint may be written, and tell whether it has to be; nothing changes. Ask before each
+        write, because compaction would remove a higher checkpoint of its key in favour of it.
 
         Returns:
             False: it is a first checkpoint, and one of its rank is there.

@@ -85,8 +85,11 @@ class KafkaSender:
         return self._broken.done()
 
     async def send(self, entries: Iterable[Entry]) -> range:
-        """Append as many of `entries` as fit into one batch, and return their offsets, as
-        :meth:`federation.kafka.ordered_appends.Sender.send` does.
+        """Append as many of `entries`, (key, value) each, as fit into one batch; return their offsets, those of the
+        first entries (:meth:`federation.kafka.ordered_appends.Sender.send`).
+
+        Raises:
+            LogUnavailable: it is not known whether they were appended.
         """
         batch = self._producer.create_batch()
         for key, value in entries:
@@ -105,8 +108,8 @@ class KafkaSender:
         return range(first, first + batch.record_count())
 
     async def abandon(self) -> None:
-        """Close the connection, without sending what was not sent yet
-        (:meth:`federation.kafka.ordered_appends.Sender.abandon`).
+        """Close the connection, without sending what was not sent yet, within some seconds; errors of the connection
+        are ignored (:meth:`federation.kafka.ordered_appends.Sender.abandon`).
         """
         # aiokafka's stop() would first wait until everything is sent, which may be never.
         self._producer._closed = True
@@ -161,8 +164,13 @@ class KafkaConsumer:
         return consumer
 
     async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
-        """Return the next messages, `limit` at most; empty: none came within `wait_s` seconds
+        """Return the next messages, `limit` at most, and advance behind them; empty: none came within `wait_s` seconds
         (:meth:`federation.kafka.log_reader.Consumer.fetch`).
+
+        Raises:
+            LogUnavailable: Kafka does not answer.
+            OutOfRange: the topic has no message at the position: it is removed already, or not there yet.
+            Corrupt: the checksum of the next message is wrong, or the message cannot be decoded.
         """
         partition = self._topic.partition
         try:
@@ -183,7 +191,9 @@ class KafkaConsumer:
             return int(await self._consumer.position(self._topic.partition))
 
     def seek(self, offset: int) -> None:
-        """Set the offset of the next message to be fetched (:meth:`federation.kafka.log_reader.Consumer.seek`)."""
+        """Set the offset of the next message to be fetched; nothing is sent to Kafka before that
+        (:meth:`federation.kafka.log_reader.Consumer.seek`).
+        """
         self._consumer.seek(self._topic.partition, offset)
 
     async def first_offset(self) -> int:
@@ -203,7 +213,9 @@ class KafkaConsumer:
         return int(found[self._topic.partition])
 
     async def stop(self) -> None:
-        """Close the connection; errors are ignored (:meth:`federation.kafka.log_reader.Consumer.stop`)."""
+        """Close the connection for good, within some seconds; errors of it are ignored
+        (:meth:`federation.kafka.log_reader.Consumer.stop`).
+        """
         # A consumer whose fetcher is in back-off lets the cancellation of its own task out.
         with suppress(LogUnavailable), self._topic.translated():
             await asyncio.wait_for(self._consumer.stop(), REQUEST_TIMEOUT_MS / 1000)

@@ -37,7 +37,13 @@ class KafkaJournal(Handle):
         self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        """Write facts in this order. Raises LogUnavailable (:meth:`federation.ports.Journal.attest`)."""
+        """Append facts to the topic in this order, behind the fact that begins the next part if one is due; return once
+        the facts survive a crash (:meth:`federation.ports.Journal.attest`).
+
+        Raises:
+            LogUnavailable: it is not known whether the facts were written; the audit removes a fact that is written
+                twice.
+        """
         if not facts:
             return
         lines = [encode_fact(fact) for fact in facts]

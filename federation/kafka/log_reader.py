@@ -82,7 +82,7 @@ class Consumer(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Close the connection, for good."""
+        """Close the connection, for good; no other call follows."""
         ...
 
 
@@ -134,7 +134,10 @@ class LogReader:
             await self._drop()
 
     def recheck(self) -> None:
-        """Have followers compare the message that they yielded last before they yield another one."""
+        """Have every :meth:`follow` read the message that it yielded last again before it yields another one, because
+        the log may have lost its end; it raises LogReplaced if another message is there. The call itself only sets a
+        mark.
+        """
         self._must_recheck = True
 
     async def first_offset(self) -> int:

@@ -30,8 +30,8 @@ class Sender(Protocol):
         ...
 
     async def send(self, entries: Iterable[Entry]) -> range:
-        """Append as many of `entries` as fit into one batch, at least one; return their offsets, those of the first
-        entries.
+        """Append as many of `entries`, (key, value) each, as fit into one batch, at least one; return their offsets,
+        those of the first entries.
 
         Raises:
             LogUnavailable: it is not known whether they were appended.
@@ -39,7 +39,7 @@ class Sender(Protocol):
         ...
 
     async def abandon(self) -> None:
-        """Close the connection, without sending what was not sent yet."""
+        """Close the connection, without sending what was not sent yet; this sender is not used again."""
         ...
 
 
@@ -100,7 +100,8 @@ class OrderedAppends:
         self._sender = await self._connect()
 
     async def append(self, entries: Sequence[Entry]) -> list[int]:
-        """Append the entries behind those of earlier calls; return their offsets. Empty: nothing is done.
+        """Append the entries, (key, value) each, behind those of earlier calls; return their offsets, in the same
+        order. Without entries nothing is done.
 
         Raises:
             LogUnavailable: a batch failed, this append's or an earlier one's, or its deadline is over: all entries,
@@ -158,7 +159,9 @@ class OrderedAppends:
                 return sender
 
     async def connected(self) -> Sender:
-        """Return the sender; while there is none, try to connect, for ever, with growing pauses."""
+        """Return the connected sender; while there is none, try to connect, for ever, with growing pauses. It raises
+        nothing if the log does not answer.
+        """
         async with self._connecting:
             if self._sender is not None and self._sender.is_broken:
                 # Its batch under way fails by itself; the waiting appends were not sent.

@@ -59,16 +59,18 @@ class Replication:
 
 
 def check(topic: str, wanted: Replication, found: Replicas, brokers: int) -> str:
-    """Compare an existing topic with what was asked for. Return a warning; "": there is none.
+    """Compare the replicas of an existing topic with what was asked for; return a warning for the operator; "": there
+    is none.
 
     Args:
         topic: its name, for messages.
         wanted: what the operator asked for.
         found: what the topic has.
-        brokers: of the cluster.
+        brokers: the number of brokers of the cluster.
 
     Raises:
-        BadConfiguration: it has less than was asked for, or so little that it accepts no record.
+        BadConfiguration: the topic has less than was asked for, or more in-sync replicas are demanded than it has, so
+            that it accepts no record.
     """
     if wanted.replicas is not None and found.count < wanted.replicas:
         raise BadConfiguration(

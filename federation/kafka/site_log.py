@@ -41,7 +41,14 @@ class KafkaSiteLog(Handle):
         await self._interruption.wait_resumed()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        """Append records in this order, and return their offsets, as :meth:`federation.ports.SiteLog.append` does."""
+        """Append records in this order; return their offsets once the records survive a crash
+        (:meth:`federation.ports.SiteLog.append`). The append waits while this handle is interrupted, and fails with
+        every earlier one that fails.
+
+        Raises:
+            LogReplaced: the log assigned offsets that this handle had seen in use: the log has lost its end.
+            LogUnavailable: it is not known whether the records were appended.
+        """
         taken_below = self._interruption.applied_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
         if offsets and offsets[0] < taken_below:
@@ -50,7 +57,14 @@ class KafkaSiteLog(Handle):
         return offsets
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
-        """Yield every record from `offset` on, for ever, as :meth:`federation.ports.SiteLog.tail` does."""
+        """Yield every record from `offset` on, for ever, in batches that are not empty, also after an outage; nothing
+        while this handle is interrupted (:meth:`federation.ports.SiteLog.tail`).
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+            LogReplaced: the log ends before `offset`, or has lost its end.
+            LogUnavailable: this handle was closed.
+        """
         self._interruption.saw(offset)
         async with aclosing(self._reader.follow(offset)) as following:
             async for messages, position in following:
@@ -62,41 +76,54 @@ class KafkaSiteLog(Handle):
                     self._interruption.saw(position)
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Return up to `limit` records from `offset` on, as :meth:`federation.ports.SiteLog.read` does; empty: none
-        yet.
+        """Return up to `limit` records from `offset` on, with their offsets, ascending; empty: the log has none yet
+        (:meth:`federation.ports.SiteLog.read`).
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+            LogUnavailable: the storage does not answer, or this handle is closed.
         """
         messages, position = await self._reader.read_to(offset, limit)
         return next(iter(_batches(messages, offset, position)), [])
 
     async def first_offset(self) -> int:
-        """Return the offset of the first record kept (:meth:`federation.ports.SiteLog.first_offset`). Raises
-        LogUnavailable.
+        """Return the offset of the first record kept; if none is, that of the next one. Raises LogUnavailable
+        (:meth:`federation.ports.SiteLog.first_offset`).
         """
         return await self._reader.first_offset()
 
     async def end_offset(self) -> int:
-        """Return the end of the log (:meth:`federation.ports.SiteLog.end_offset`). Raises LogUnavailable."""
+        """Return the end of the log: the offset that the next record will have. Raises LogUnavailable
+        (:meth:`federation.ports.SiteLog.end_offset`).
+        """
         return await self._reader.end_offset()
 
     @property
     def seen_below(self) -> int:
-        """The offset below which this handle has seen every record (:attr:`federation.ports.SiteLog.seen_below`)."""
+        """The offset below which this handle has yielded every record from a tail, or had its append answered
+        (:attr:`federation.ports.SiteLog.seen_below`).
+        """
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        """Wait until the broker was out of reach, and is connected again
-        (:meth:`federation.ports.SiteLog.interrupted`).
+        """Wait until the broker was out of reach, and is connected again: the log may have lost its end meanwhile
+        (handover rule 27, :meth:`federation.ports.SiteLog.interrupted`).
+
+        Each interruption is reported once. Until :meth:`resume`, appends of this handle wait, and its tails yield
+        nothing.
         """
         await self._interruption.wait_interrupted()
         # What is looked at without a connection may be lost before there is one, and nobody would notice.
         await self._appends.connected()
 
     def resume(self) -> None:
-        """End an interruption: appends and tails go on (:meth:`federation.ports.SiteLog.resume`)."""
+        """End an interruption, once the log is known to have everything that was read of it: appends and tails go on.
+        No effect if another interruption has begun (:meth:`federation.ports.SiteLog.resume`).
+        """
         self._interruption.resume()
 
     async def close(self) -> None:
-        """Close this handle, not the log; calls under way may raise LogUnavailable
+        """Close this handle; calls under way, and tails, may raise LogUnavailable. The log stays
         (:meth:`federation.ports.SiteLog.close`).
         """
         self._interruption.close()

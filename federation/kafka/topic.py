@@ -87,8 +87,8 @@ class Topic:
     credentials: Credentials | None
 
     async def connecting(self) -> Mapping[str, Any]:
-        """Return the keyword arguments with which each of aiokafka's clients connects now, by way of a broker that
-        answers.
+        """Ask the brokers which of them answers, and return the keyword arguments with which each of aiokafka's clients
+        connects to it now. It raises nothing if none answers.
         """
         context = None if self.credentials is None else self.credentials.context
         plain = {"bootstrap_servers": await answering(self.bootstrap, context), **PROMPT}
@@ -234,8 +234,9 @@ class Topic:
             raise UnknownTopicOrPartitionError(f"there is no topic {self.name}")
 
     async def delete_below(self, offset: int) -> None:
-        """Delete the records below `offset` for good. Errors of aiokafka are raised as they are: see
-        :meth:`translated`.
+        """Delete the records below `offset` for good.
+
+        Errors of aiokafka and of the network are raised as they are: see :meth:`translated`.
         """
         async with self._admin() as admin:
             await admin.delete_records({self.partition: RecordsToDelete(before_offset=offset)})

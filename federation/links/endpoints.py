@@ -126,11 +126,12 @@ class LinkEndpoints:
         An effect with `on_done` is answered by a :class:`LinkEffectCompleted`, in any order, at any later time.
 
         Args:
-            input: what has happened.
+            input: what has happened. Records are folded into the site's state before their RecordsFolded comes here.
             now_ms: of the caller's clock, which never steps back.
 
         Raises:
-            Refused: an expression in a neighbour's message is not valid.
+            Refused: an expression in a neighbour's message is not valid. Effects of this input that were emitted before
+                come with the next call.
         """
         match input:
             case RecordsFolded(batch):

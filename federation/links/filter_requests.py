@@ -62,7 +62,7 @@ class FilterRequester:
         """Begin to request filters of a proxy of the neighbour; what was requested of another one before does not
         count.
 
-        The opening itself is the first request: :attr:`under_way` until it is answered.
+        The caller sends the opening, which itself is the first request: :attr:`under_way` until :meth:`answered`.
 
         Args:
             epoch: of this site's leader of the link.
@@ -70,7 +70,7 @@ class FilterRequester:
             tree_epoch: of the dispatching tree in this site's log.
 
         Returns:
-            The digest of all filters that this site requests of the neighbour.
+            The digest of all filters that this site requests of the neighbour, for the opening.
         """
         self._epoch, self._tree_epoch = epoch, tree_epoch
         self._changed = self._state.follow_wants(self._neighbour)
@@ -87,12 +87,13 @@ class FilterRequester:
         self._changed, self._unwanted, self.under_way = set(), set(), None
 
     def answered(self, applied_serial: int, refused_serial: int) -> None:
-        """Handle an answer of the neighbour; one to an earlier request than that under way changes nothing.
+        """Handle the serials in a message of the neighbour: an answer to the request under way ends it, an earlier one
+        changes nothing.
 
-        After a refusal all filters are stated again.
+        After a refusal :meth:`next` states all filters again.
 
         Args:
-            applied_serial: of the last request that is in force there.
+            applied_serial: of the last request that is in force at the neighbour.
             refused_serial: of the last request that is not, because it does not fit the filters in force there.
         """
         if self.under_way is None:
@@ -107,9 +108,11 @@ class FilterRequester:
             self._unstated = sorted(self._state.requested(self._neighbour), reverse=True)
 
     def next(self, serial: int) -> LinkWants | None:
-        """Return the next request, to be sent under this serial; it is :attr:`under_way` from now on.
+        """Return the next request, which the caller sends; it is :attr:`under_way` until :meth:`answered`. None:
+        another one is under way, or the neighbour has all that is wanted.
 
-        None: another one is under way, or the neighbour has all that is wanted.
+        Args:
+            serial: the number of the request, higher than that of all before.
         """
         if self.under_way is not None:
             return None
@@ -120,10 +123,13 @@ class FilterRequester:
         return self.under_way
 
     def probe(self, serial: int) -> LinkWants:
-        """Return a request under this serial that changes nothing, and finds out whether the filters in force there are
-        those that this site requests; it is :attr:`under_way` from now on.
+        """Return a request that changes nothing, which the caller sends, and which finds out whether the filters in
+        force at the neighbour are those that this site requests; it is :attr:`under_way` until :meth:`answered`.
 
         Call it only while no request is under way.
+
+        Args:
+            serial: the number of the request, higher than that of all before.
         """
         self.under_way = self._request(serial, RequestPart.CHANGE, self._digest)
         return self.under_way
@@ -237,14 +243,15 @@ class FilterInstaller:
         return self._state.filters_of(self._neighbour)
 
     def take(self, request: FiltersRequested, *, is_probe: bool = False) -> None:
-        """Take a request of the neighbour: append it to the log, or report its answer if that is known already.
+        """Take a request of the neighbour: emit its append to the log, or report a :class:`RequestAnswered` if its
+        answer is known already.
 
-        While another one is under way the latest of those that come waits. One that is earlier than the last is
-        ignored.
+        While another request is under way, only the latest of those that come waits. One that is earlier than the last
+        is ignored.
 
         Args:
-            request: of a leader that no later one is known of.
-            is_probe: whether it changes nothing; then it is only answered, and nothing is appended.
+            request: of a leader than whom no later one is known.
+            is_probe: whether the request changes nothing; then it is only answered, and nothing is appended.
         """
         known = self.in_force
         if rank_of(request) <= known.rank:
@@ -267,8 +274,8 @@ class FilterInstaller:
             self.folded()
 
     def folded(self) -> None:
-        """Handle that the log was read further: report what became of the request under way, and take the one that
-        waits.
+        """Handle that the site's state was folded further: report what became of the request under way
+        (:class:`RequestAnswered`), if the log was read behind it, and take the request that waits.
         """
         if self._under_way is None or self._offset is None or self._state.position <= self._offset:
             return

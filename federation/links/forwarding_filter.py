@@ -131,7 +131,8 @@ class ForwardingFilter:
         }
 
     def hello(self) -> list[LinkRecord]:
-        """Return the records that begin every opening: the announcements in force (handover rule 12).
+        """Return the records that begin every opening: the announcements in force when this sender was made (handover
+        rule 12). Send them once, before those of :meth:`step`; nothing changes here.
 
         These records advance no frontier, except at the ends of origins: the far site's sessions catch up on those.
         """
@@ -141,9 +142,11 @@ class ForwardingFilter:
         return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
 
     def step(self, offset: int, record: Record) -> list[LinkRecord]:
-        """Apply the next record of the log, at `offset`; return the records to be sent for it, in order; empty: none.
+        """Apply the next record of the log, at `offset`, to this sender's own copy of the site's state; return the
+        records to be sent for it, in order; empty: none.
 
-        Call it for each record from the offset :attr:`start` on, in the order of the log.
+        Call it for each record from the offset :attr:`start` on, in the order of the log, after :meth:`goes_on_behind`
+        has returned True for it.
         """
         if offset < self._live_from:
             return self._after_damage(self._step_below(offset, record))
@@ -162,7 +165,8 @@ class ForwardingFilter:
         return self._after_damage(records)
 
     def goes_on_behind(self, offset: int, record: Record) -> bool:
-        """Tell whether this sender can continue behind the record at `offset`; ask before :meth:`step`.
+        """Tell whether this sender can continue behind the record at `offset`; ask before :meth:`step`. If not, the
+        caller ends the sending.
 
         The sender cannot continue behind an unreadable record beyond the live position, which may have been a request
         of the far site: only a new opening, which states the requests again, continues there.
@@ -197,8 +201,8 @@ class ForwardingFilter:
         ]
 
     def pause(self) -> list[LinkRecord]:
-        """Return progress markers for the records that were not forwarded since the last ones; call it when there is
-        nothing to read.
+        """Return progress markers for the records that were not forwarded since the last ones, which then count as
+        announced; call it when there is nothing to read, or to break a long silence.
         """
         return self._after_damage([record for origin in list(self._silent) for record in self._silence_of(origin)])
 
@@ -265,9 +269,9 @@ class ForwardingFilter:
 
     @property
     def work_ns(self) -> int:
-        """The time of the neighbour's filters for the largest notification, by estimate, in nanoseconds.
+        """The time that all filters of the neighbour need for the largest notification, by estimate, in nanoseconds.
 
-        To read it updates the index first, as :meth:`follow` does.
+        Reading this property first updates the index completely, as :meth:`follow` does.
         """
         self.follow()
         return self._work_ns
@@ -281,7 +285,8 @@ class ForwardingFilter:
         return self._state.filters_of(self._neighbour).filters
 
     def follow(self, most: int | None = None) -> bool:
-        """Update the index to the neighbour's present filters; return whether it is up to date now.
+        """Update the index, by which the neighbour's filters are tested, to the present filters; return whether it is
+        up to date now.
 
         Args:
             most: the number of filters to update in this call; None: all. Each takes some tenths of a millisecond.

@@ -214,7 +214,9 @@ class LinkReceiver:
     # ------------------------------------------------------------ leading
 
     def lease_granted(self, now_ms: int) -> None:
-        """Handle that this proxy has a lease in the registry: stand for election as the link's leader from now on."""
+        """Handle that this proxy has a lease in the registry: begin anew, by emitting the request of an election as the
+        link's leader; :meth:`tick` keeps the lease of the link from now on.
+        """
         self.lease_ended()
         self._is_resigning, self._resign_ms = False, NEVER
         self._lease.begin(now_ms)
@@ -235,8 +237,9 @@ class LinkReceiver:
     # ------------------------------------------------------------ the lease of the link
 
     def granted(self, message: LeaseGranted, now_ms: int) -> None:
-        """Handle the neighbour's answer to a request for the lease of the link, which this end has sent by
-        :meth:`tick`.
+        """Handle the neighbour's grant of the lease of the link, which this end has requested by :meth:`tick`: the
+        lease lasts on, and an end that had lost it stands for election again. A grant that was not requested has no
+        effect.
         """
         self._lease.granted(message.number)
         self._elect_if_reached(now_ms)
@@ -254,13 +257,13 @@ class LinkReceiver:
         self._elect_if_reached(now_ms)
 
     def registry_changed(self, leaders: Container[str], now_ms: int) -> None:
-        """Handle an event of the registry's watch: this end is elected again if it leads, and no leader is named for
-        UNNAMED_MS.
+        """Handle an event of the registry's watch: this end is elected again, by :meth:`tick`, if it leads, and no
+        leader of its link is named for UNNAMED_MS milliseconds.
 
         A registry that was restored from an older copy may have lost the leader.
 
         Args:
-            leaders: the names of the links that have a leader.
+            leaders: the names of the links that have a leader, after the event.
             now_ms: of the caller's clock.
         """
         if not self.epoch or self._link in leaders:
@@ -446,10 +449,11 @@ class LinkReceiver:
     # ------------------------------------------------------------ pulling
 
     def receive(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
-        """Handle a message of a proxy of the neighbour; a duplicate, or one of another opening, is ignored.
+        """Handle a message of a proxy of the neighbour: emit the append of its records, whose end is acknowledged. A
+        duplicate, or a message of another proxy or opening, is ignored.
 
-        After a missing message, or records without room, the link is opened again. The records are appended, and
-        acknowledged.
+        After a missing message, an altered record, or records without room, the link is opened again. A refusal for a
+        later leader or serial ends the leadership, and this end is elected again later.
 
         Args:
             peer: the sender, whose identity was proven.
@@ -529,8 +533,8 @@ class LinkReceiver:
     # ------------------------------------------------------------ changes of the state and of proxies
 
     def folded(self, now_ms: int) -> None:
-        """Handle that the site's state was folded further: what this end waits for may have come, or its opening be
-        over.
+        """Handle that the site's state was folded further: continue an opening that waits for the log, end one that the
+        log has outdated, or emit the next request of filters.
         """
         renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
         is_moved = self._state.tree.epoch != self._tree_epoch and self.phase is Phase.PULLING
@@ -550,8 +554,8 @@ class LinkReceiver:
             self._request_filters(now_ms)
 
     def proxies_changed(self, now_ms: int) -> None:
-        """Handle a change of the neighbour's live proxies: reopen the link at another one if the one that sends is
-        gone.
+        """Handle a change of the live proxies: reopen the link, if the proxy of the neighbour that sends is gone, or
+        open it, if it waits for a proxy.
         """
         if self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
@@ -561,7 +565,9 @@ class LinkReceiver:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due at `now_ms`: elections, openings, and requests for the lease of the link and for filters."""
+        """Do what is due at `now_ms`, by emitting effects: elections, openings, and requests for the lease of the link
+        and for filters.
+        """
         self._keep_lease(now_ms)
         if (self.epoch and now_ms >= self._unnamed_ms) or (self.phase is Phase.WAITING and now_ms >= self._due):
             self._elect()

@@ -168,7 +168,9 @@ class LinkSender:
         self._send([], 0, now_ms)
 
     def close(self) -> None:
-        """End the sending without :class:`SendingEnded`: another opening has replaced this one, or its tree is over."""
+        """End the sending: this end emits nothing on records and acknowledgements any more, and reports no
+        :class:`SendingEnded`. The caller removes it, because another opening has replaced it, or its tree is over.
+        """
         self.is_closed = True
 
     def _end(self, error: WaypostError | None) -> None:

@@ -32,7 +32,9 @@ class NeighbourProxies:
                 pass
 
     def of(self, site: SiteId) -> list[ProxyRow]:
-        """Return the rows of the live proxies of a site, sorted by name; empty: none is live."""
+        """Return the rows of the live proxies of a site, sorted by name; empty: none is live. The list is not to be
+        changed.
+        """
         if site not in self._of_site:
             rows = [row for row in self._rows.values() if row.site == site]
             self._of_site[site] = sorted(rows, key=lambda row: row.proxy)

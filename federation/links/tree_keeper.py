@@ -103,7 +103,9 @@ class TreeKeeper:
         self._wanted, self._is_claiming = None, False
 
     def reported(self, event: RegistryEvent, now_ms: int) -> None:
-        """Take the next event of the registry's watch; whether the tree is to be another one is looked at in a tick."""
+        """Take the next event of the registry's watch; an event that concerns neither links, leaders, tree nor the end
+        of a proxy changes nothing. Whether another tree is better is looked at in a later :meth:`tick`.
+        """
         match event:
             case Reloaded(links=links, leaders=leaders, tree=tree):
                 self._links, self.row = dict(links), tree
@@ -179,8 +181,8 @@ class TreeKeeper:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Look for a better tree, claim it in the registry, and append the registry's tree to the log, each if due at
-        `now_ms`.
+        """Look for a better tree, emit its claim in the registry, and emit the append of the registry's tree to the
+        log, each if due at `now_ms`.
         """
         # What is claimed is what is wanted by all that was reported.
         if self._look_ms != NEVER and now_ms >= min(self._look_ms, self._claim_ms):

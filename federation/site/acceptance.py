@@ -138,7 +138,9 @@ class Acceptance:
 
     @classmethod
     def restore(cls, site: SiteId, data: bytes) -> Acceptance:
-        """Return the acceptance that :meth:`snapshot` encoded, of the log of `site`."""
+        """Return the acceptance that :meth:`snapshot` encoded, of the log of `site`. Raises msgspec.DecodeError: `data`
+        is no such snapshot.
+        """
         return cls._of(site, msgspec.msgpack.decode(data, type=_AcceptanceRow))
 
     @classmethod
@@ -155,11 +157,14 @@ class Acceptance:
         )
 
     def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
-        """Tell whether a link's record of another site's origin counts: no later leader of the link is known, and the
-        origin is accepted over that link.
+        """Decide whether a link's record of another site's origin counts: no later leader of the link is known, the
+        dispatching tree does not reach the origin over another link, and the origin is accepted over no other link.
 
-        The leader's epoch is recorded unless a later one is known, and the link if the record counts. No frontier is
-        advanced.
+        The call changes this acceptance: the leader's epoch is recorded unless a later one is known, and the link of
+        the origin if the record counts. No frontier is advanced.
+
+        Returns:
+            Whether the record counts.
         """
         site = site_of(record.origin)
         if not self.accept_link_epoch(record) or site == self.site:
@@ -169,8 +174,8 @@ class Acceptance:
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
     def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed) -> bool:
-        """Tell whether a link's record counts by its leader's epoch: none of a later leader was read; if so, record the
-        epoch.
+        """Record the epoch of the leader that sent a link's record, unless a record of a later leader was read; tell
+        whether the record counts by its leader's epoch.
         """
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
@@ -178,8 +183,8 @@ class Acceptance:
         return True
 
     def advance(self, offset: int, record: Record) -> bool:
-        """Apply a record at `offset` of the log; tell whether it advanced a frontier (False where it begins a log
-        epoch).
+        """Apply the next record of the log, at `offset`; tell whether it advanced a frontier (False where it begins a
+        log epoch). The `mark` stays at its offset: :meth:`read` moves it.
         """
         match record:
             case Published():

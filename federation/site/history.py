@@ -77,10 +77,12 @@ class HistoryAnswer:
         return None if self._is_same else self._mark.offset
 
     def add(self, batch: Batch) -> None:
-        """Add the records of the log from :attr:`wanted_from` on; empty: the log has no more.
+        """Add the records that the log returned from :attr:`wanted_from` on, in order; empty: the log has no more. A
+        record at :attr:`mark` is compared, as by :meth:`compare`.
 
         Raises:
-            Unreachable: another log epoch has begun that was not read: the records below may be others.
+            Unreachable: the log is another one than was read, or another log epoch has begun that was not read: the
+                answer is not to be used.
         """
         self._over = not batch
         for offset, record in batch:
@@ -102,7 +104,8 @@ class HistoryAnswer:
                 self._pass_over(offset)
 
     def compare(self, batch: Batch) -> None:
-        """Compare the log's record at :attr:`mark` with the one that was folded, after all others were read.
+        """Compare the log's record at :attr:`mark` with the one that was folded, after all others were read; if they
+        are the same, :attr:`mark` is None from now on.
 
         Args:
             batch: what the log returned from :attr:`mark` on; only the first record counts, and empty means that there
@@ -116,7 +119,8 @@ class HistoryAnswer:
         self._is_same = True
 
     def removed(self, first: int) -> None:
-        """Record that the log begins at `first`, above :attr:`mark`, as a read for :meth:`compare` has found.
+        """Handle that a read for :meth:`compare` found that the log begins at `first`, above :attr:`mark`: the record
+        cannot be compared, and :attr:`mark` is None from now on.
 
         Raises:
             Unreachable: the log was not folded up to there: the answer is not to be used.
@@ -133,9 +137,8 @@ class HistoryAnswer:
             self._damaged.append((offset, offset))
 
     def truncated(self, first: int) -> None:
-        """Record that the log begins at `first`, above :attr:`wanted_from`, as a read for :meth:`add` has found.
-
-        The answer says so, and goes on from there.
+        """Handle that a read for :meth:`add` found that the log begins at `first`, above :attr:`wanted_from`: the
+        answer says so (`first_kept`), and :attr:`wanted_from` goes on from there.
         """
         self._first_kept = first
         self._through = min(first - 1, self._wanted.upto)

@@ -163,7 +163,7 @@ def _looked_at_again(site: SiteId, row: SiteLogRow | None, seen: LogSeen) -> Log
 
 
 def is_lost(site: SiteId, row: SiteLogRow, mark: LogMark) -> bool:
-    """Tell whether the row says that the record at the mark is lost: what the log has at that offset now is another
+    """Tell whether, by the row, the log has lost the record at the mark: what the log has at that offset now is another
     one.
 
     Args:

@@ -105,8 +105,8 @@ class RequestedFilters:
             self._count(root)
 
     def carried_by(self, expression: str) -> list[str]:
-        """Return the expressions that a requested one is requested for: itself first, then all that it covers, also
-        indirectly.
+        """Return the expressions for whose sake a requested expression is requested: itself first, then all that it
+        covers, also indirectly.
         """
         found = [expression]
         for known in found:
@@ -114,8 +114,8 @@ class RequestedFilters:
         return found
 
     def carrier_of(self, expression: str) -> str:
-        """Return the expression that is requested for this one: one that covers it, or itself; itself also if it is not
-        needed.
+        """Return the requested expression by which the matches of this one come: one that covers it, or the expression
+        itself; itself also if it is not needed of the neighbour.
         """
         while (row := self.needed.get(expression)) is not None and row.cover is not None:
             expression = row.cover
@@ -127,11 +127,12 @@ class RequestedFilters:
             self.installations[expression] = self.needed[expression].installation = installation
 
     def change(self, added: Mapping[str, bool], removed: Collection[str], installation: int) -> RequestChanges:
-        """Change what is needed of the neighbour; return what that changes in the requests to it.
+        """Change what is needed of the neighbour; return what that changes in the requests to it. Nothing is sent here.
 
         Args:
-            added: expressions, with whether they stand apart; one that is needed already is placed anew.
-            removed: expressions that are needed.
+            added: expressions, with whether they stand apart: neither cover others nor are covered. One that is needed
+                already is placed anew.
+            removed: expressions that are needed; one that is not raises KeyError, so ask :attr:`needed` first.
             installation: the number of what is requested newly.
         """
         changes, budget = RequestChanges(), _Budget()

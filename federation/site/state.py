@@ -236,11 +236,11 @@ class SiteState:
         return self.acceptance.upstream
 
     def begin(self, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
-        """Begin at a later position, where the log's beginning is gone: at a snapshot, or at the first record.
+        """Move this state, before more is folded, to a later position, where the log's beginning is gone: to the
+        snapshot, or to the first record. Nothing changes if the state is that far already.
 
         A log whose first record is behind the snapshot, or without a snapshot, begins at its first record: the records
-        before are lost. A snapshot is made once a minute, and retention is longer than that. Nothing changes if the
-        state is that far already.
+        before are lost. A snapshot is made once a minute, and retention is longer than that.
 
         Args:
             first: the offset of the first record that the log keeps.
@@ -696,7 +696,9 @@ class SiteState:
         return self.neighbour_filters.get(neighbour) or NeighbourFilters()
 
     def requested(self, neighbour: SiteId) -> Mapping[str, int]:
-        """Return the expressions that this site requests of a neighbour, with the numbers of their installations."""
+        """Return the expressions that this site requests of a neighbour, with the numbers of their installations;
+        empty: it requests nothing there. The mapping is not to be changed.
+        """
         return self._requests_of(neighbour).installations
 
     def covered(self, neighbour: SiteId) -> int:
@@ -707,8 +709,12 @@ class SiteState:
         return len(requests.needed) - len(requests.installations)
 
     def wanted(self, neighbour: SiteId, expression: str) -> Wanted | None:
-        """Return with which installation, and by which keys, the expression is requested of a neighbour; None: it is
-        not.
+        """Return the number of the installation, and the keys, sorted, with which this site requests the expression of
+        a neighbour; None: it does not request it there.
+
+        Args:
+            neighbour: the site that is requested of.
+            expression: in its canonical text.
         """
         installation = self.requested(neighbour).get(expression)
         return None if installation is None else (installation, tuple(sorted(self.interests(expression, neighbour))))
@@ -777,8 +783,8 @@ class SiteState:
         return found
 
     def log_epoch_at(self, offset: int) -> int:
-        """Return the log epoch of the site's log in which a reader is that begins at this offset, as far as folded; at
-        least 1.
+        """Return the log epoch of the site's log to which the record at this offset belongs, as far as the log was
+        folded; 1 where no later one is known to have begun below it.
         """
         begun = [ended_origin.following for ended_origin in self.ended.values() if ended_origin.begins < offset]
         return max((log_epoch_of(origin) for origin in begun if site_of(origin) == self.site), default=1)

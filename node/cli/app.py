@@ -498,7 +498,8 @@ def _wording(error: ClickException) -> str:
 def end_by_signal(status: int) -> NoReturn:
     """End the process at once with this exit status, as a signal asked for; what was printed is written first.
 
-    Without it the next signal would break into Python's own end, and would be the status.
+    Ctrl-C has no effect from the call on, and Python's own end is not run: a signal that interrupts that end would
+    change the status.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     status = _flushed(status)

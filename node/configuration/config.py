@@ -308,15 +308,16 @@ class NodeConfig:
 
 
 def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
-    """Return the configuration, from all sources.
+    """Return the configuration, of each setting the value of the first source that names it: `flags`, the environment's
+    variable WAYPOST_SETTING, `file`, the default.
 
     Args:
         flags: setting -> its value on the command line; None: it was not given there.
         file: a TOML file; None: there is none.
 
     Raises:
-        BadConfiguration: a value is not allowed, or two do not go together; `field` names the setting, and the message
-            says where the value comes from.
+        BadConfiguration: the file cannot be read, a value is not allowed, or two do not go together; `field` names the
+            setting, and the message says where the value comes from.
     """
     from pydantic import ValidationError
 

@@ -166,7 +166,7 @@ class Gateway:
 
     async def publish(self, header: PropagateHeader, notification: Notification, sender: str) -> None:
         """Publish a message of a peer, once; a message that goes no further is counted by its cause and dropped,
-        without error.
+        without error. Call it only while :meth:`run` runs.
 
         Args:
             header: as the message came.
@@ -211,10 +211,12 @@ class Peer:
         self._ending: asyncio.Task[None] | None = None
 
     async def on_frame(self, frame: str | bytes) -> None:
-        """Do what a frame of the peer requests: grant or cancel its lease, or publish its message.
+        """Do what a frame of the peer requests: grant or cancel its lease, or publish its message. Call it for one
+        frame after the other.
 
         Raises:
             BadMessage: no peer may send such a frame.
+            ConnectionClosed: the connection has ended before it was answered.
             WaypostError: no proxy serves the peer, or its message is not known to be safe.
         """
         if isinstance(frame, bytes):

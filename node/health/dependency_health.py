@@ -87,7 +87,9 @@ class DependencyHealth:
         """Dependency -> number of outages."""
 
     def close(self) -> None:
-        """Report nothing more as missing: the backends are about to be closed."""
+        """Report nothing more as missing: the backends are about to be closed. Later calls of :meth:`unavailable` are
+        ignored.
+        """
         self._is_closed = True
 
     def unavailable(self, dependency: str, error: BaseException) -> None:
@@ -164,16 +166,18 @@ class DependencyHealth:
     async def retry(
         self, dependency: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
     ) -> Any:
-        """Return the result of an action that needs a dependency; report each failure, and try again with back-off.
+        """Return the result of an action that needs a dependency; report each failure, and try again with back-off, for
+        ever.
 
         Args:
             dependency: the name to report, where the error does not name another one by its `field`.
-            action: one attempt; called again after each failure. It may fail with an ExceptionGroup of several
-                dependencies; all others have answered then.
+            action: one attempt; called again after each failure: a WaypostError, a TimeoutError, or an ExceptionGroup
+                of several dependencies; all others have answered then.
             within_s: an attempt that has not ended by then is cancelled, and has failed; None: wait for it.
 
         Raises:
             Refused, LogReplaced, StoreDamaged: as `action` raises them; they are not tried again.
+            Exception: any other than those named above, as `action` raises it.
         """
         attempt = 0
         missing: set[str] = set()

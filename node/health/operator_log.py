@@ -176,10 +176,11 @@ class OperatorLog:
     # ------------------------------------------------------------ sessions
 
     def claimed(self, claim: ClaimRow, answer: Claimed) -> None:
-        """Note the owner before a claim that this proxy has won, for the line about a failover; nothing is written yet.
+        """Note from which owner a claim took a session, for the line about a failover; nothing is written yet.
 
         Args:
-            answer: the registry's answer to `claim`.
+            claim: as it was requested.
+            answer: the registry's answer to `claim`; one that this proxy has not won is ignored.
         """
         if answer.won and claim.new.proxy == self._proxy:
             self._reported_owners[claim.session] = claim.expected.proxy

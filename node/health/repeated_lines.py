@@ -25,7 +25,9 @@ class RepeatedLines(logging.Filter):
         """Text -> when it was last passed, and how many were left out since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the line is written; the number of lines left out before is added to the text of `record`."""
+        """Tell whether the line is written: not if one of the same text was written less than EVERY_S seconds ago; then
+        it is counted. The count of lines left out before is added to the text of `record`.
+        """
         text, now_s = record.getMessage(), self._now_s()
         last_s, left_out = self._since.get(text, (now_s - EVERY_S, 0))
         if now_s < last_s + EVERY_S:

@@ -222,7 +222,8 @@ class SelfCheck:
 async def greeted(url: str) -> ProxyId:
     """Return the name of the proxy at an address, ws:// or wss://, which it tells every client.
 
-    Whose certificate it shows does not matter here: another program may end TLS in front of the proxy.
+    Whose certificate it shows does not matter here: another program may end TLS in front of the proxy. An answer is
+    waited for without a bound; the caller sets one.
 
     Raises:
         OSError, WebSocketException: nothing answers there, or no WebSocket.

@@ -33,10 +33,11 @@ CHANGE_S = 10.0
 
 
 async def set_access(node: Node, body: AccessRequest) -> SessionId:
-    """Replace all grants of a session; return the session once the change is durable. This proxy has to own the
-    session.
+    """Replace all grants of a session that this proxy owns; return the session once the change is durable.
 
     Raises:
+        NotFound: there is no such session.
+        NotServed: another proxy owns the session (the message says which), or it cannot be changed at this moment.
         NoAnswer: the change was not written within CHANGE_S; it may have been made.
         WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
     """
@@ -45,12 +46,13 @@ async def set_access(node: Node, body: AccessRequest) -> SessionId:
 
 
 async def set_policy(node: Node, body: PolicyRequest) -> SessionId:
-    """Change the expiry, the queue and the reliability of a session; return the session once the change is durable.
-
-    A field that the body does not name stays as it was. This proxy has to own the session.
+    """Change the expiry, the queue and the reliability of a session that this proxy owns; return the session once the
+    change is durable. A field that the body does not name stays as it was.
 
     Raises:
         BadMessage: the body names nothing to be changed.
+        NotFound: there is no such session.
+        NotServed: another proxy owns the session (the message says which), or it cannot be changed at this moment.
         NoAnswer: the change was not written within CHANGE_S; it may have been made.
         WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
     """
@@ -60,13 +62,13 @@ async def set_policy(node: Node, body: PolicyRequest) -> SessionId:
 
 
 async def set_retention(node: Node, body: RetentionRequest) -> SessionId:
-    """Change how long, and how many, notifications are stored for a subscription; return the session once that is
-    durable.
-
-    A field that the body does not name stays as it was. This proxy has to own the session.
+    """Change how long, and how many, notifications are stored for a subscription of a session that this proxy owns;
+    return the session once that is durable. A field that the body does not name stays as it was.
 
     Raises:
         BadMessage: the body names nothing to be changed.
+        NotFound: there is no such session or subscription.
+        NotServed: another proxy owns the session (the message says which), or it cannot be changed at this moment.
         NoAnswer: the change was not written within CHANGE_S; it may have been made.
         WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
     """
@@ -77,11 +79,12 @@ async def set_retention(node: Node, body: RetentionRequest) -> SessionId:
 
 
 async def unsubscribe(node: Node, body: SubscriptionRequest) -> SessionId:
-    """End a subscription of a session, for all its receivers; return the session once the change is durable.
-
-    This proxy has to own the session.
+    """End a subscription, for all receivers of a session that this proxy owns; return the session once the change is
+    durable.
 
     Raises:
+        NotFound: there is no such session or subscription.
+        NotServed: another proxy owns the session (the message says which), or it cannot be changed at this moment.
         NoAnswer: the change was not written within CHANGE_S; it may have been made.
         WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
     """
@@ -89,14 +92,14 @@ async def unsubscribe(node: Node, body: SubscriptionRequest) -> SessionId:
 
 
 async def forget(node: Node, body: ReceiverRequest) -> SessionId:
-    """Unregister a receiver that is away, for which nothing is stored any more; return the session once that is
-    durable.
-
-    This proxy has to own the session.
+    """Unregister a receiver that is away, for which nothing is stored any more, from a session that this proxy owns;
+    return the session once that is durable.
 
     Raises:
+        NotFound: there is no such session or receiver.
+        NotServed: another proxy owns the session (the message says which), or it cannot be changed at this moment.
         NoAnswer: the change was not written within CHANGE_S; it may have been made.
-        WaypostError: the change is refused, or a part of the proxy that it needs does not answer.
+        WaypostError: the receiver is attached, or a part of the proxy that the change needs does not answer.
     """
     return await _changed(node, UnregisterReceiver(SessionId(body.session), ReceiverId(body.receiver)))
 

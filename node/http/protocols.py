@@ -102,7 +102,7 @@ class RequestProtocol(H11Protocol):
         """The turns of a connection that has sent a body; None: it has sent none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to watch the connection's progress; one beyond the port's most is closed."""
+        """Begin to watch the connection's progress; one beyond the port's `max_connections` is closed at once."""
         super().connection_made(transport)
         if len(self.connections) > self.config.shared.max_connections:
             transport.abort()
@@ -110,8 +110,8 @@ class RequestProtocol(H11Protocol):
         self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the connection, and parse them unless earlier ones wait. Past the port's bound of unfinished
-        requests, the largest is closed, which may be this one.
+        """Parse received bytes, unless earlier ones wait: then these wait behind them. Past the port's bound of bytes
+        of unfinished requests, the connection with the most is closed, which may be this one.
         """
         self._came += len(data)
         largest = self._port.unfinished.note(self, self._came if self._came > PIECE_BYTES else 0)
@@ -126,7 +126,9 @@ class RequestProtocol(H11Protocol):
             self._feed()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection of a client that sends no more, until its whole request is answered; TLS cannot."""
+        """Return whether the connection stays open although the client has ended its side: True as long as its whole
+        request is not answered; over TLS always False.
+        """
         cycle = self.cycle
         is_owed = cycle is not None and not cycle.more_body and not cycle.response_complete
         self._sends_no_more = bool(self._unread) or is_owed
@@ -182,7 +184,9 @@ class RequestProtocol(H11Protocol):
         return cycle.more_body and len(cycle.body) <= HIGH_WATER_LIMIT
 
     def on_response_complete(self) -> None:
-        """Count anew for the next request of the connection."""
+        """Count received bytes anew for the next request of the connection; close it if the client has ended its side
+        and nothing is left to answer.
+        """
         self._came = 0
         self._port.unfinished.forget(self)
         super().on_response_complete()
@@ -195,7 +199,7 @@ class RequestProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        """Leave the connection to :class:`SocketProtocol`."""
+        """Stop parsing requests, and leave the connection to :class:`SocketProtocol`."""
         self._end()
         self.flow.resume_reading()
         super().handle_websocket_upgrade(event)
@@ -415,18 +419,18 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # websockets remembers the last frame of each connection until the next one comes: not its data.
 
     def handle_cont(self, event: Frame) -> None:
-        """Take a frame that continues a message; all but the last one count as tiny."""
+        """Add a frame that continues a message to the message; all but the last one count as tiny."""
         self._controls += not event.fin
         super().handle_cont(event)
         event.data = b""
 
     def handle_text(self, event: Frame) -> None:
-        """Take the first frame of a text."""
+        """Begin a message of text with its first frame."""
         super().handle_text(event)
         event.data = b""
 
     def handle_bytes(self, event: Frame) -> None:
-        """Take the first frame of bytes."""
+        """Begin a message of bytes with its first frame."""
         super().handle_bytes(event)
         event.data = b""
 
@@ -456,7 +460,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().handle_ping()
 
     def handle_pong(self, event: Any) -> None:
-        """Take a pong, which counts as a tiny frame."""
+        """Take the answer to a ping of this side, which counts as a tiny frame."""
         self._controls += 1
         super().handle_pong(event)
 

@@ -527,7 +527,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signal handlers as they are."""
+        """Return a context that does nothing: the signal handlers of the process stay as they are."""
         yield
 
 

@@ -104,7 +104,8 @@ _Questions: TypeAlias = Generator[Question, Any, bool]
 def find_identity(first: int, end: int) -> Generator[ReadRecords, Any, LogBegun | None]:
     """Return the record with the log's identity that stands near its beginning; None: there is none.
 
-    A procedure: it yields ReadRecords, is sent a Batch each time, and looks at the first IDENTITY_RECORDS offsets.
+    A procedure (:func:`node.machines.procedure.resume`): it yields ReadRecords, is sent a Batch each time, and looks at
+    the first IDENTITY_RECORDS offsets.
 
     Args:
         first: the first offset that the log has.
@@ -181,7 +182,8 @@ class LogGuard:
 
         Args:
             origin: one of this site, or of another one.
-            seen_below: the answer to :class:`FindSeen`.
+            seen_below: the offset below which this process has read the site log or had appends answered, by the answer
+                to FindSeen. It counts only for the origin in which this proxy appends.
         """
         known = self._state.frontier.get(origin, NOTHING)
         is_own = origin == origin_of(self.site, log_epoch=self.log_epoch)
@@ -200,7 +202,8 @@ class LogGuard:
     def begin(self) -> Procedure:
         """Append the log's identity, as the registry has it, unless the log states that already (handover rule 27).
 
-        A procedure, to be run once, when the log was read up to where it ended. Then :attr:`is_read` can become true.
+        A procedure (:func:`node.machines.procedure.resume`), to be run once, when the log was read up to where it
+        ended. Then :attr:`is_read` can become true.
 
         Raises:
             WaypostError: as a question fails.
@@ -216,8 +219,8 @@ class LogGuard:
     def check(self, end: int, *, reports: bool) -> Procedure:
         """Check that the log and its row in the registry are those that were read (handover rule 27).
 
-        A procedure, to be run again and again. It compares the log's end, the row, and what :meth:`seen_beyond` has
-        noted.
+        A procedure (:func:`node.machines.procedure.resume`), to be run again and again. It compares the log's end, the
+        row, and what :meth:`seen_beyond` has noted.
 
         Args:
             end: the offset behind the log's last record, as just read.
@@ -237,9 +240,10 @@ class LogGuard:
     def compare(self) -> Procedure:
         """Compare the log, after an interruption, with all that any proxy has seen of it (handover rule 27).
 
-        A procedure, which is begun anew after each question that fails with Unreachable, until the comparison is done.
-        All proxies of the site tell the registry what they have seen. Append nothing before the end of this procedure:
-        a proxy that has seen less than others would append at offsets that these take for duplicates.
+        A procedure (:func:`node.machines.procedure.resume`), which is begun anew after each question that fails with
+        Unreachable, until the comparison is done. All proxies of the site tell the registry what they have seen. Append
+        nothing before the end of this procedure: a proxy that has seen less than others would append at offsets that
+        these take for duplicates.
 
         Raises:
             LogReplaced: the log has lost its end, or has entered a later log epoch.
@@ -256,8 +260,8 @@ class LogGuard:
     def raise_epoch(self, end: int | None = None) -> Procedure:
         """Have the registry enter the next log epoch, and record how far the lost one was read (handover rule 27).
 
-        A procedure, to be run after LogReplaced, while this proxy still knows how much it had read. It goes on until
-        the registry's row states both, whichever proxy wrote that.
+        A procedure (:func:`node.machines.procedure.resume`), to be run after LogReplaced, while this proxy still knows
+        how much it had read. It goes on until the registry's row states both, whichever proxy wrote that.
 
         Args:
             end: the offset from which on the log was found to be another one (`end` of LogReplaced); None: the log's

@@ -94,8 +94,9 @@ _Questions: TypeAlias = Generator[StartQuestion, Any, AnswerT]
 def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -> _Questions[LogStart]:
     """Find where the site log is read from, and have the registry name its log epoch (handover rule 27).
 
-    A procedure (:func:`node.machines.procedure.resume`). A log that has lost its end enters the next log epoch. At an
-    empty log whose row another proxy has just made, it waits for IDENTITY_WAIT_MS at most.
+    A procedure (:func:`node.machines.procedure.resume`), whose result is the LogStart. A log that has lost its end
+    enters the next log epoch. At an empty log whose row another proxy has just made, it waits for IDENTITY_WAIT_MS at
+    most.
 
     Args:
         site: the site of the log.
@@ -105,6 +106,7 @@ def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -
     Raises:
         BadConfiguration: the log is another one than the store was read from, or of another federation than the
             registry.
+        WaypostError: as a question fails.
     """
     kept = None
     if restored is None or not restored.site.state:

@@ -64,6 +64,10 @@ class Requests:
     async def ask(self, site: SiteId, wanted: CatchUp) -> CaughtUp:
         """Send a request to a live proxy of the site, a different one each time; return the answer.
 
+        Args:
+            site: another site than this one.
+            wanted: its number, `request`, is that of no other call under way.
+
         Raises:
             Unreachable: the site has no live proxy, it did not answer within ANSWER_S seconds, or it failed.
         """

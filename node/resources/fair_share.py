@@ -45,7 +45,11 @@ class FairQueue:
         return given
 
     def queued_s(self, now_s: float) -> float:
-        """Return the seconds until work could begin that was queued at `now_s` (monotonic); nothing is queued."""
+        """Return the seconds until work that is queued at `now_s` could begin; the call itself queues nothing.
+
+        Args:
+            now_s: by a monotonic clock, the same at every call.
+        """
         return max(0.0, self._free_at_s - now_s)
 
     def turn_s(self, cost_s: float, now_s: float) -> float:

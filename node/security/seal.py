@@ -73,7 +73,9 @@ class Introduction:
 
 
 def check_proof(expected: bytes, proof: bytes) -> None:
-    """Compare two proofs in constant time. Raises Unproven: made with another secret, or for another connection."""
+    """Compare two proofs in constant time. Raises Unproven: they differ, so `proof` was made with another secret, or
+    for another connection.
+    """
     if not hmac.compare_digest(expected, proof):
         raise Unproven(WRONG_PROOF)
 

@@ -201,7 +201,11 @@ class Certified(NamedTuple):
 
 
 def certified(certificate: Mapping[str, Any]) -> Certified:
-    """Return the name and the end of a verified certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it."""
+    """Return the common name ("": it has none) and the end, in ms of Unix time, of a verified certificate.
+
+    Args:
+        certificate: as :meth:`ssl.SSLSocket.getpeercert` gives it, not empty.
+    """
     parts = (part for relative_name in certificate.get("subject", ()) for part in relative_name)
     name = next((str(value) for kind, value in parts if kind == "commonName"), "")
     return Certified(name, int(ssl.cert_time_to_seconds(certificate["notAfter"])) * 1_000)

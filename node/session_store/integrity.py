@@ -57,7 +57,9 @@ def mark_of(path: Path) -> Path:
 
 
 def condemn(path: Path, error: StoreDamaged) -> None:
-    """Write the marker that the store at `path` is damaged, so that the store is not used after a crash either."""
+    """Write the marker that the store at `path` is damaged, with the error's message, so that the store is not used
+    after a crash either. Raises OSError: the marker cannot be written.
+    """
     mark_of(path).write_text(f"{error.message}\n", encoding="utf-8")
 
 
@@ -69,7 +71,8 @@ def condemned(path: Path) -> None:
 
 def set_aside(path: Path) -> Path:
     """Rename the files of the store at `path`, with the time in the new names, and remove the marker of
-    :func:`condemn`; return the new path of the database.
+    :func:`condemn`; return the new path of the database. The store must be closed. Raises OSError: a file cannot be
+    renamed.
     """
     kept = path.with_name(f"{path.stem}-damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}{path.suffix}")
     for end in ("-wal", "-shm", ""):

@@ -88,7 +88,8 @@ class SqliteSessionStore:
         self._trimming: asyncio.Task[None] | None = None
 
     async def apply(self, batch: StoreBatch) -> None:
-        """Apply a batch as one transaction (:meth:`proxy.core.store_port.SessionStore.apply`).
+        """Apply a batch as one transaction, whole or not at all (:meth:`proxy.core.store_port.SessionStore.apply`);
+        return once the file has it.
 
         Raises:
             StoreFailed: the disk did not take the batch; nothing was changed.
@@ -128,8 +129,13 @@ class SqliteSessionStore:
         return await self._read(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
-        """Return up to `limit` stored entries that lie in the windows, in order of number, and the lowest number that
-        stays (:meth:`proxy.core.store_port.SessionStore.outdated`). Nothing is removed.
+        """Return up to `limit` stored entries of a session that lie in the windows, in order of number, and the lowest
+        number that stays once they are removed. Nothing is removed here.
+
+        Implements :meth:`proxy.core.store_port.SessionStore.outdated`.
+
+        Args:
+            windows: the entries that are kept for nobody any more, by matched subscriptions and numbers.
 
         Raises:
             StoreFailed, StoreDamaged: the file cannot be read, or is not what was written.
@@ -137,7 +143,8 @@ class SqliteSessionStore:
         return await self._read(self._reader, lambda connection: _outdated(connection, session, windows, limit))
 
     async def set_aside(self) -> str:
-        """Rename the damaged file, and begin with an empty store; return the path of the renamed file.
+        """Close and rename the damaged file, and begin with an empty store, which can be used at once; return the path
+        of the renamed file.
 
         Raises:
             OSError: the file cannot be renamed.

@@ -83,7 +83,7 @@ class EffectRunner:
         self.history = History(env.state, backends.log)
 
     async def until_damaged(self) -> None:
-        """Wait until an effect finds the store damaged, then raise that StoreDamaged."""
+        """Wait until an effect finds the store damaged, then raise that StoreDamaged. Call :meth:`begin` first."""
         raise await self._damaged
 
     async def close(self) -> None:
@@ -98,7 +98,7 @@ class EffectRunner:
 
     async def answer(self, effect: effects.PortCall) -> Any:
         """Perform an effect by one call of a backend; return what its `on_done` is to be called with, without calling
-        that.
+        that. Call :meth:`begin` first.
 
         Every failure is returned, as a WaypostError, and none is raised. A backend that does not answer is reported to
         the node's health.

@@ -47,6 +47,9 @@ class JournalWriter:
     async def write_all(self, journal: Journal) -> None:
         """Write until nothing is queued, trying again as long as the journal does not answer. Not while :meth:`run`
         runs.
+
+        Raises:
+            WaypostError: as the journal raises any other error than Unreachable; the facts stay queued.
         """
         while self.queue:
             await self._until_due()

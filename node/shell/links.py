@@ -75,7 +75,9 @@ class Links:
         return self._endpoints.neighbours
 
     def log_answers(self, answers: bool) -> None:
-        """Note whether our site's log answers: while it does not, nothing can be forwarded."""
+        """Tell the links whether our site's log answers, and perform what follows: while it does not, nothing can be
+        forwarded.
+        """
         self._step(LogAnswers(answers))
 
     def shown(self) -> tuple[list[Pulling], list[Sending]]:

@@ -63,8 +63,8 @@ class NameClaim:
         """How often a lease was renewed."""
 
     async def claim(self, incarnation: Incarnation) -> int:
-        """Announce this incarnation under a lease, which :attr:`lease` is then; return when that began, in ms of the
-        clock.
+        """Announce this incarnation under a lease, which :attr:`lease` is then; return when the call of the registry
+        began that made it, in ms of the clock: the lease counts from then.
 
         Waits for the lease of another holder of the name to end, and for the registry to answer.
 
@@ -113,7 +113,8 @@ class NameClaim:
         )
 
     async def keep(self, heart: Heart, renewed: Callable[[int], None]) -> None:
-        """Renew the lease of the last :meth:`claim`, again and again; return when the lease has ended for good.
+        """Renew the lease of the last :meth:`claim`, which comes first, again and again; return when the lease has
+        ended for good.
 
         Args:
             heart: of the node's loop; while it does not beat, nothing is renewed by a thread.

@@ -238,7 +238,7 @@ class Node:
     # ------------------------------------------------------------ life cycle
 
     async def run(self) -> None:
-        """Start, and serve until cancelled; in any case leave in order, and close all.
+        """Start, and serve until cancelled; in any case leave in order, and close all. Call it once.
 
         Raises:
             LogReplaced, HistoryTruncated, StoreDamaged: another node has to begin in the place of this one
@@ -630,7 +630,7 @@ class Node:
         return number
 
     def disconnect(self, number: int) -> None:
-        """Tell the engine that the connection of this number has ended."""
+        """Forget the connection of this number, and tell the engine, if the node has started, that it has ended."""
         self._connections.remove(number)
         if self.engine is not None:
             self.step(inputs.ClientDisconnected(number))
@@ -643,11 +643,16 @@ class Node:
 
         Args:
             number: of the connection, from :meth:`connect`.
+
+        Raises:
+            Internal: the node has not started yet.
         """
         self.step(inputs.ClientSent(number, message))
 
     def introduced(self, number: int) -> bool:
-        """Tell whether the client on the connection of this number has sent a Hello that was accepted."""
+        """Tell whether the client on the connection of this number has sent a Hello that was accepted; False: not, or
+        the connection has ended. Raises Internal: the node has not started yet.
+        """
         connection = self._engine.dispatcher.connections.get(number)
         return connection is not None and bool(connection.client)
 
@@ -692,7 +697,7 @@ class Node:
 
     async def peer_message(self, peer: ProxyId, message: PeerMessage) -> None:
         """Take a message of a proxy whose identity was proven, and pass it on to links, catch-up, witnesses or the
-        engine.
+        engine. Call it only once the node has started.
 
         Raises:
             Refused: an expression in a message for links is not valid.
@@ -763,12 +768,16 @@ class Node:
         return self._engine.env.cluster.proxies.get(proxy)
 
     def rows_of(self, site: SiteId) -> list[ProxyRow]:
-        """Return the rows of the live proxies of a site, as the registry's watch shows them, in order of name."""
+        """Return the rows of the live proxies of a site, as the registry's watch shows them, in order of name; empty:
+        it has none. Raises Internal: the node has not started yet.
+        """
         rows = self._engine.env.cluster.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     def queues(self) -> Iterator[Waiting]:
-        """Yield the queues outside of the engine, each as (name, length, bound); a name may come several times."""
+        """Yield the queues outside of the engine, each as (name, length, bound); a name may come several times. Raises
+        Internal, as the iterator advances: the node has not started yet.
+        """
         # Appends on their way, and lots of facts.
         yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._journal.queue), FACTS_WAITING

@@ -107,7 +107,7 @@ def open_changelog(locator: str, credentials: Credentials | None) -> Changelog:
 
 
 async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backends:
-    """Return the backends, started.
+    """Return the backends, started; the store is open, and not loaded.
 
     Args:
         incarnation: of this proxy; it names the writer's part of the journal.
@@ -116,6 +116,7 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
         ExceptionGroup: of Unreachable, one for each server that does not answer within START_S seconds; `field` names a
             backend there. The others are closed again.
         BadConfiguration: a file that :func:`node.security.tls.credentials_of` reads cannot be used.
+        WaypostError: any other error with which a backend refuses to start; all are closed again.
     """
     site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, incarnation)
     endpoints = _etcd_endpoints(config) if config.etcd else None
@@ -192,11 +193,11 @@ def _renewal_deadline_s(config: NodeConfig) -> float | None:
 def open_registry(
     config: NodeConfig, endpoints: Endpoints | None = None, *, deadline_s: float | None = None
 ) -> EmbeddedRegistry | EtcdRegistry:
-    """Return the federation's registry; not started yet.
+    """Return the federation's registry, etcd if the configuration names it, else the embedded one; not started yet.
 
     Args:
         endpoints: of etcd, shared with other handles; None: this handle has its own.
-        deadline_s: of every call to etcd, in seconds; None: as long as etcd has as a rule.
+        deadline_s: of every call to etcd, in seconds; DEADLINE_S, etcd's usual one, is the longest. None: the longest.
 
     Raises:
         BadConfiguration: a file that :func:`node.security.tls.credentials_of` reads cannot be used.

@@ -45,7 +45,8 @@ class Instance:
         """Incarnations that have ended."""
 
     def announcing(self, incarnation: Incarnation) -> None:
-        """Write down an incarnation that is about to be announced; call it before the announcement.
+        """Write down an incarnation that is about to be announced; call it before the announcement, and not on the
+        event loop: it blocks on the disk.
 
         The incarnation counts as ended for the next process with this folder, and is in :attr:`earlier` from now on. A
         folder that cannot be written is no error.

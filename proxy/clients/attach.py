@@ -72,7 +72,9 @@ class AttachHandler:
         self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def leave(self, connection: Connection) -> None:
-        """Detach the connection from its session, or from the one that it waits for; the receiver stays registered."""
+        """Detach the connection from its session, or from the one that it waits for. The receiver stays registered; the
+        client is told nothing.
+        """
         receiver = self.receiver_on(connection)
         if receiver is not None:
             receiver.disconnect()

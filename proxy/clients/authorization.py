@@ -112,7 +112,7 @@ class Authorizer:
     def admit(
         self, session: Session, attach: Attach, proof: Proof | None, on_done: Callable[[Proof | Wait | Forbidden], None]
     ) -> Admitted | Wait | None:
-        """Decide whether a receiver may attach to a session.
+        """Decide whether a receiver may attach to a session; the caller lets it in.
 
         Args:
             attach: the client's request, with its credential.

@@ -116,7 +116,8 @@ class Connection:
         self.client, self.named = client, named
 
     def attach_requested(self, message: Attach, now_ms: int) -> None:
-        """Note an attach that is to be answered; one soon after another to the same session continues that one.
+        """Note an attach that is to be answered. An attach soon after another one to the same session counts as waiting
+        since the first of them (:attr:`attaches`).
 
         Args:
             now_ms: by the engine's clock.
@@ -129,7 +130,11 @@ class Connection:
             self.attaches = before._replace(last_ms=now_ms)
 
     def proved(self, proof: Proof) -> None:
-        """Note the proof of the password that came with the attach."""
+        """Note that the password which came with the attach under way is verified.
+
+        Args:
+            proof: what :meth:`Authorizer.admit` needs to know of that.
+        """
         self.proof = proof
 
     def attach_answered(self) -> None:
@@ -137,7 +142,9 @@ class Connection:
         self.attach = self.proof = None
 
     def sent_away(self) -> None:
-        """Note that the client was told to attach at another proxy; a later attach begins anew."""
+        """Note that the client was told to attach at another proxy: no attach waits any more, and a later one counts as
+        waiting from its own time on.
+        """
         self.attach_answered()
         self.attaches = None
 
@@ -158,7 +165,8 @@ class Connection:
         self.attach_answered()
 
     def access_requested(self, number: int) -> AccessChange:
-        """Note another change of access that the client asks for, and return it; it counts in place of one under way.
+        """Note a change of access that the client asks for, and return it. It counts from now on in place of any other
+        under way; :meth:`access_refused` takes it back.
 
         Args:
             number: the number that the client gave the change.
@@ -200,7 +208,9 @@ class Connection:
 
     @property
     def payer(self) -> str:
-        """The client whose bounds its subscriptions count for (proxy/core/cost_budget.py); "": nobody's."""
+        """The client whose bounds the connection's subscriptions count for (proxy/core/cost_budget.py): the principal
+        of a token, else the address; "": nobody's.
+        """
         # A session's own passwords and names prove nothing to others: whoever makes a session makes them up.
         if self.principal and self.until_ms != NEVER:
             return f"principal {self.principal}"
@@ -208,7 +218,9 @@ class Connection:
 
 
 def problem(error: WaypostError, message: ClientMessage) -> Problem:
-    """Return the answer to a client's message that met the error; it names what the message was about."""
+    """Return the Problem that answers a client's message which was refused with this error; it is not sent here. It
+    names what the message was about.
+    """
     about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | AboutKeys | None = None
     match message:
         case Attach():

@@ -151,7 +151,8 @@ class ClientDispatcher:
         self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def relay(self, number: int, attach: Attach, owner: ProxyId) -> None:
-        """Relay the client of a connection to the owner of its session, unless the client has gone since.
+        """Relay the client of a connection to the owner of its session; nothing is done if there is no connection of
+        that number any more.
 
         Args:
             number: of the connection.

@@ -77,7 +77,8 @@ class PublishHandler:
     def publish(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
         """Append the notifications of a publish; the client gets Acknowledged once the site log has them, or a Problem.
 
-        If an error is raised, nothing of the publish is taken.
+        If an error is raised, nothing of the publish is taken. The first publish on a later connection of a producer
+        takes its place: what waits of earlier connections is refused, and comes again.
 
         Args:
             connection: the number of the client's connection.

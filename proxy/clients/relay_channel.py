@@ -29,7 +29,8 @@ class RelayChannel:
     """Since when something that was sent is not confirmed."""
 
     def next(self, now: int) -> int:
-        """Return the number of the next message, from 1 on, and note that it is sent now.
+        """Return the number of the next message, from 1 on. Call it once for each message that is sent: the message
+        counts as sent now, and waits to be confirmed.
 
         Args:
             now: in ms of the engine's clock.

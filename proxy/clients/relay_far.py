@@ -144,8 +144,9 @@ class FarRelays:
 
     def translated(self, effects: list[Effect]) -> list[Effect]:
         """Return the effects in order; those to a relayed connection (a number below 0) become messages to its proxy.
+        Each of these takes the next number of its relay: call it once for the effects of a step.
 
-        Those to a relay that has ended are left out.
+        Effects to a relay that has ended are left out.
         """
         if not self._last:
             return effects

@@ -55,9 +55,14 @@ class NearRelays:
     # ------------------------------------------------------------ the client
 
     def begin(self, connection: Connection, attach: Attach, owner: ProxyId) -> None:
-        """Relay the client's session from now on, under a name that no relay had (handover rule 24).
+        """Relay a client to the owner of its session from now on, under a name that no relay had (handover rule 24).
 
-        Hello and attach are sent to the owner, which answers them.
+        Hello and attach are sent to the owner, which answers the client.
+
+        Args:
+            connection: the client's; it is not relayed yet.
+            attach: the client's attach.
+            owner: the proxy that owns the session.
         """
         now = self._env.time.now_ms
         self._relay_count += 1
@@ -93,7 +98,8 @@ class NearRelays:
     def end_of_acquired(self, session: SessionId) -> None:
         """End the relays of a session that is served here from now on: their clients are told to attach again.
 
-        The owner before would say so too, but later. What it delivers until then, the client's frontier drops.
+        The owner before would say so too, but later. What that owner delivers until then, the client's library drops by
+        its frontier.
         """
         for connection in [number for number, near_relay in self._near.items() if near_relay.session == session]:
             self.leave(connection)
@@ -145,7 +151,9 @@ class NearRelays:
                 self._output.emit(Send(connection, msgspec.Raw(frame)))
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
-        """End a relay that its owner has ended: the client is told to attach again."""
+        """End a relay that its owner has ended: the client is told to attach again. A message of no relay of that owner
+        is refused, and counted.
+        """
         connection = self._of(sender, message)
         if connection is not None:
             self._break([connection])

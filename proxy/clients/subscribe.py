@@ -113,7 +113,8 @@ class Subscriptions:
         self._made(session, made)
 
     def set_keys(self, session: Session, receiver: Receiver, keys: Iterable[Key]) -> list[SubscriptionId]:
-        """Set the keys that go with all subscriptions of a receiver, present and future.
+        """Set the keys that go with all subscriptions of a receiver, present and future. The caller marks the session
+        as changed, and calls :meth:`kept` once that is durable.
 
         Args:
             keys: as the client sends them: those of its own side raw, those of producers public.
@@ -214,7 +215,8 @@ class Subscriptions:
         self._changed(session)
 
     def unsubscribe(self, session: Session, identity: SubscriptionId) -> None:
-        """End a subscription; nothing is done if there is no active one of that id.
+        """End a subscription; nothing is done if there is no active one of that id. The end is attested, and
+        SubscriptionEnded is reported.
 
         Notifications that were acknowledged to their producers before are owed. The end (R) is not known in any origin
         yet: proxy/stream/subscription_ends.py finds it (handover rule 7).

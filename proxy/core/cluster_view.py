@@ -64,7 +64,9 @@ class ClusterView:
         )
 
     def loads(self) -> Counter[ProxyId]:
-        """Return the number of sessions of each proxy, by the registry."""
+        """Return the number of sessions of each proxy, by the rows of the registry as this view has them; a proxy
+        without a session counts 0.
+        """
         return Counter(owner.proxy for owner in self.owners.values())
 
     # ------------------------------------------------------------ what is reported
@@ -119,8 +121,8 @@ class ClusterView:
             self._owners[session] = current
 
     def owned_by(self, session: SessionId, current: Ownership) -> None:
-        """Set a session's row as this proxy has claimed or read it; the watch may report it later
-        (:meth:`has_seen`).
+        """Set a session's row as this proxy has claimed or read it. Until the watch reports the row, :meth:`has_seen`
+        is False for it.
         """
         if self._owners.get(session) != current:
             self._owners[session] = current
@@ -171,7 +173,9 @@ class ClusterView:
         return self._owners.get(session) == current and session not in self._unseen
 
     def is_first(self, proxies: Iterable[ProxyId]) -> bool:
-        """Tell whether this proxy has the lowest name of these, and so does the work that one of them has to do."""
+        """Tell whether this proxy has the lowest name of `proxies`, and so is the one of them that does a common task.
+        False if this proxy is not among them.
+        """
         return self._proxy == min(proxies, default=None)
 
     @property

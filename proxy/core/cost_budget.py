@@ -116,7 +116,8 @@ class CostBudget:
             )
 
     def require(self, session: Session, expression: Expression, payer: str, match_ms: int) -> None:
-        """Check that a new subscription stays within the bounds of expression, session, client and proxy.
+        """Check that a new subscription stays within the bounds of expression, session, client and proxy. Nothing is
+        charged here: :meth:`put` does that.
 
         Args:
             session: the session that is to have it; subscriptions that have ended, but are still owed, count too.
@@ -141,7 +142,9 @@ class CostBudget:
 
 
 def charge(expression: Expression) -> Cost:
-    """Return the cost of an expression; its first FREE_NODES nodes are free, its matching time never is."""
+    """Return the cost of an expression, as it is charged; nothing is charged here. Its first FREE_NODES nodes are free,
+    its matching time never is.
+    """
     return Cost(max(0, expression.cost.nodes - FREE_NODES), expression.cost.work_ns)
 
 

@@ -46,7 +46,9 @@ class Environment:
 
     @property
     def rereading(self) -> bool:
-        """Whether the log is still read again up to `applied_below`: the site's state is older than the sessions."""
+        """Whether the site log is still read again up to :attr:`applied_below` after a start: the site's state is older
+        than the restored sessions.
+        """
         return self.state.position < self.applied_below
 
     def frontier(self, session: Session) -> dict[Origin, int]:

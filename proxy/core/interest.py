@@ -37,11 +37,15 @@ class Interest:
         """Where in the log that stands, as the log has answered."""
 
     def register(self, session: Session) -> None:
-        """Append a record of the expressions that the session needs, unless they are what was registered last."""
+        """Append a record to the site log with the expressions and keys that the session needs, unless they are what
+        was registered last.
+        """
         self._append([self._needed(session)])
 
     def register_all(self, sessions: Iterable[Session]) -> None:
-        """Append records of what these sessions need, in few appends; what was registered last is left out."""
+        """Append records to the site log of what these sessions need, in few appends; a session that needs what was
+        registered last is left out.
+        """
         needed = [self._needed(session) for session in sessions]
         for batch in batches(needed, _size, max_items=LOG_BATCH, max_bytes=LOG_BATCH_BYTES):
             self._append(batch)
@@ -60,7 +64,9 @@ class Interest:
         self.register_all(inexact)
 
     def withdraw(self, session: SessionId) -> None:
-        """Append a record that this proxy needs nothing for the session any more."""
+        """Append a record to the site log that this proxy needs nothing for the session any more, unless such an append
+        is under way.
+        """
         self._append([InterestRegistered(self._proxy, self._lease.incarnation, session, ())])
 
     def forget(self, session: SessionId) -> None:
@@ -69,7 +75,9 @@ class Interest:
         self._offsets.pop(session, None)
 
     def is_covered(self, session: Session) -> bool:
-        """Tell whether the log, as far as it is read, has registrations of ours for all that the session needs."""
+        """Tell whether the log, as far as it is read, has a registration of ours with all expressions that the session
+        needs. Keys are not compared. False also if the session needs none and none is registered.
+        """
         registered = self._state.registered.get((self._proxy, session.id))
         if registered is None:
             return False
@@ -77,7 +85,8 @@ class Interest:
         return needed == registered.expressions or set(needed) <= set(registered.expressions)
 
     def is_installed(self, session: Session) -> bool:
-        """Tell whether the session needs nothing, or the log, as far as it is read, has registrations of ours for all.
+        """Tell whether the session needs nothing, or the log, as far as it is read, has a registration of ours with all
+        expressions that it needs (:meth:`is_covered`).
 
         Registrations of other proxies do not count: they could end at any time.
         """

@@ -66,7 +66,7 @@ class Journal:
         self._facts.append(fact)
 
     def once_attested(self, on_done: Callable[[], None]) -> None:
-        """Have `on_done` called, in a later step, when the journal has all facts noted so far.
+        """Have `on_done` called, in a later step, once the journal has all facts noted so far.
 
         What is promised must be on record before anybody is told (handover rule 21).
         """

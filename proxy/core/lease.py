@@ -44,7 +44,9 @@ class Lease:
         return self.fence_at_ms is not None and not self.may_serve()
 
     def may_serve(self) -> bool:
-        """Tell whether the lease certainly holds: nobody else may act as if this proxy were gone."""
+        """Tell whether the lease certainly holds at the time of the step, so that this proxy may serve: nobody else may
+        act as if it were gone. False if there is none.
+        """
         return self.holds_at(self._time.now_ms)
 
     def holds_at(self, now_ms: int) -> bool:

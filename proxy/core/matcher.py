@@ -110,7 +110,7 @@ class JoinedHits:
         """Hits of the sets, and sessions of those that are kept."""
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all sets: call it whenever a subscription comes, ends or changes."""
         if self._seen:
             self._seen, self._kept, self._size = set(), {}, 0
 
@@ -178,7 +178,9 @@ class Matcher:
         """The last notification that was evaluated before it was matched."""
 
     def put(self, session: Session) -> None:
-        """Match by the session's subscriptions as they are now, and charge them (:class:`CostBudget`)."""
+        """Match by the session's subscriptions as they are now, in place of those of the last call, and charge them
+        (:class:`CostBudget`).
+        """
         self._joined.clear()
         self.spending.put(session)
         by_expression: dict[Expression, list[Subscription]] = {}
@@ -198,7 +200,7 @@ class Matcher:
         self._release(session.id, gone)
 
     def remove(self, session: SessionId) -> None:
-        """Match by the session's subscriptions no more."""
+        """Match by the session's subscriptions no more, and release their cost; nothing happens if it was not put."""
         self._joined.clear()
         self.spending.remove(session)
         self._release(session, self._expressions.pop(session, ()))
@@ -245,7 +247,8 @@ class Matcher:
         protection: Protection = OPEN,
         body: bytes | None = None,
     ) -> Iterable[tuple[Session, Matched]]:
-        """Return the sessions that match a notification (keys included), each once, with the matching subscriptions.
+        """Return the sessions that match a notification (keys included), each once, with the matching subscriptions. Do
+        not change the result: later calls may return the same object.
 
         Args:
             origin: of the notification.

@@ -44,7 +44,8 @@ class RegistryMemory:
         """When the registry was last seen to have lost rows."""
 
     def declare_lost(self, session: SessionId, row: Ownership, why: str) -> None:
-        """Remember that no proxy has the session any more; it can be made anew only after it was deleted.
+        """Remember that no proxy has the session any more; it can be made anew only after it was deleted. The cluster
+        view gets the row, and the loss is counted.
 
         Args:
             row: the session's row in the registry; the lost session is the one of this owner and epoch.
@@ -86,11 +87,12 @@ class RegistryMemory:
         return self._time.now_ms < self._rows_lost_ms + self._settings.rows_back_ms
 
     def is_final(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
-        """Tell whether a row that is older than one known here has stood for so long that nobody will correct it.
+        """Tell whether a row that is older than one known here has stood for so long that nobody will correct it. The
+        caller has compared the rows.
 
         An older row is one of a registry that was restored from an older copy. The owner of a later epoch writes its
         row again as soon as it knows of that (handover rule 28). The time of a row begins with the first call for it,
-        and anew when the row has changed since the last call.
+        which returns False, and anew when the row has changed since the last call.
 
         Args:
             row: the row that the registry has now; None: it has none.

@@ -169,7 +169,11 @@ class SessionStore(Protocol):
         ...
 
     async def set_aside(self) -> str:
-        """Move the damaged content elsewhere, and begin with an empty store; return the new place, for operators."""
+        """Move the damaged content elsewhere, and begin with an empty store; return the new place, for operators.
+
+        Raises:
+            OSError: the content cannot be moved.
+        """
         ...
 
     async def close(self) -> None:

@@ -55,7 +55,8 @@ class TransferRecord:
     """Why the source, which is about to take the session back, does not wait any more."""
 
     def enter_phase(self, phase: str, now_ms: int) -> None:
-        """Add the time since the last change of phase to the phase that is over; the next phase begins now.
+        """Add the time since the last change of phase to the phase that is over; the time of the next phase, which is
+        not named, begins now.
 
         Args:
             phase: the name of the phase that is over.

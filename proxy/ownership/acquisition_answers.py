@@ -342,9 +342,10 @@ def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:
 
 
 def has_later_owner(found: Checkpoint, row: Ownership) -> bool:
-    """Tell whether the checkpoint is of an owner after the row's: the registry has gone back.
+    """Tell whether the checkpoint is of an owner of a later epoch than the row: the registry has gone back.
 
-    A first checkpoint is none: whoever tries to create the session writes it, and lets nobody in before a second one.
+    False for a first checkpoint (serial 0): whoever tries to create the session writes it, and lets nobody in before a
+    second one.
     """
     return found.epoch > row.epoch and found.serial > 0
 

@@ -129,11 +129,12 @@ class Acquisitions:
             self.activate_after(copy, row, is_waited_for=is_waited_for)
 
     def activate_after(self, copy: Session, row: Ownership | None, *, is_waited_for: bool = False) -> None:
-        """Take the next epoch after a known row, for a dormant copy, in its turn; without a lease nothing is done.
+        """Take the next epoch after a known row, for a dormant copy, in its turn; without a lease nothing is done. The
+        result is reported as the event SessionServed or SessionUnavailable.
 
         Args:
-            row: the row on which the claim is based, as the registry has it or had it last; None: the registry has
-                lost it, and the claim expects that there is none.
+            row: the row on which the claim is based, as the registry has it or had it last; None: the registry has lost
+                it, and the claim expects that there is none.
             is_waited_for: a client or another proxy waits for the session: it goes before those that nobody waits for.
         """
         if not self._env.lease.may_serve():
@@ -141,7 +142,8 @@ class Acquisitions:
         self._tell(copy, inputs.CopyToActivate(row), is_waited_for=is_waited_for)
 
     def compare(self, copy: Session, row: Ownership | None) -> None:
-        """Compare a copy that is not served with its row, and activate, commit, drop or release it, or wait.
+        """Compare a copy that is not served with its row, and activate, commit, drop or release it, or wait. An
+        acquisition of the session that is past the row goes on as it is.
 
         Args:
             row: as the watch reports it; None: there is no row.

@@ -27,7 +27,7 @@ class ActivationQueue:
         return len(self._waited_for) + len(self._others)
 
     def join(self, session: SessionId, *, is_waited_for: bool) -> None:
-        """Add a session to the line, once.
+        """Add a session to the line; one that is in it stays where it is, or moves to those that are waited for.
 
         Args:
             is_waited_for: a client or a proxy waits for the session: it goes before those that nobody waits for.

@@ -55,7 +55,9 @@ class DeletedRows:
                 self.watched(session, current)
 
     def tick(self) -> None:
-        """Remove rows of sessions deleted `forget_ms` ago; later, what our changelog has of such sessions."""
+        """Remove rows of sessions deleted `forget_ms` ago, if this proxy is the first of all live ones; later, what our
+        changelog has of such sessions, if it was the first of its site (:meth:`ClusterView.is_first`).
+        """
         now = self._env.time.now_ms
         if now < self.next_deadline():
             return

@@ -187,7 +187,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._output.emit(SendPeer(sender, gone))
 
     def proceed(self) -> None:
-        """Go on with transfers whose copy is complete, and whose coverage is known or was waited for long enough."""
+        """Step the transfers whose copy is complete, and whose coverage is known or was waited for long enough, with
+        Complete. A large copy for which nobody waits is written to the store before.
+        """
         for incoming in list(self.running.values()):
             if self._complete(incoming):
                 if self._needs_writing(incoming):
@@ -233,7 +235,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         return min([super().next_deadline(), *begun, *covering])
 
     def tick(self) -> None:
-        """Do what is due, and drop partial copies that were kept for COPY_KEPT_MS."""
+        """Step each transfer's machine with what is due, and drop partial copies that were kept for COPY_KEPT_MS."""
         super().tick()
         now = self._env.time.now_ms
         for session in [
@@ -300,7 +302,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         return RELAYED if target.Relay in kinds else ABORTED
 
     def act(self, incoming: Incoming, effect: target.TargetAction) -> None:
-        """Perform an effect of the target's machine."""
+        """Perform an effect that only the target's machine has. Called by :meth:`perform`."""
         transfer = incoming.machine
         match effect:
             case target.SendPrepare():

@@ -292,7 +292,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self.feed(outgoing, machine.PeerGone())
 
     def fence(self) -> None:
-        """End all transfers: our lease may have ended. The registry says later who owns the sessions."""
+        """End all transfers: our lease may have ended. Frozen sessions become dormant; the registry says later who owns
+        them.
+        """
         for identity, outgoing in list(self.running.items()):
             del self.running[identity]
             session = self._sessions.get(identity)
@@ -313,7 +315,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return outgoing.machine.target
 
     def act(self, outgoing: Outgoing, effect: source.SourceAction) -> None:
-        """Perform an effect of the source's machine."""
+        """Perform an effect that only the source's machine has. Called by :meth:`perform`."""
         match effect:
             case source.SendPrepared():
                 self._send_prepared(outgoing)

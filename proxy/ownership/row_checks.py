@@ -49,7 +49,8 @@ class RowChecks:
         )
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
-        """Compare a session's row with the copy that is here, and release, look up or compare the copy if they differ.
+        """Compare a session's row with the copy that is here. A copy that is outdated is released; for a served session
+        without a row, the registry is read, and a row that it has lost is written again.
 
         A copy in a transfer is left to that transfer, an orphan to the sweep.
 

@@ -80,7 +80,8 @@ class ServedSessions:
         self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), self._replies.to(session, on_done)))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
-        """Tell the attached receivers where the session went, and delete it here: the registry names another owner.
+        """Tell the attached receivers where the session went, and delete it here: the registry names another owner. The
+        release is attested, and SessionUnavailable reported.
 
         Args:
             to: the new row, of a deleted session too; None: not known, and receivers are told to wait.
@@ -113,10 +114,14 @@ class ServedSessions:
                 self._output.emit(Send(receiver.connection, Deleted(session.id, reason)))
 
     def sleep(self, session: Session, reason: str) -> None:
-        """Stop serving the session until a later epoch is taken for it; its receivers are told to wait, and detached.
+        """Change a served session to dormant until a later epoch is taken for it; its receivers are told to wait, and
+        detached. SessionUnavailable is reported.
 
         Args:
             reason: for people: the receivers are told.
+
+        Raises:
+            Internal: the session's role does not allow it (:meth:`Session.become`).
         """
         for receiver in session.receivers.values():
             if receiver.connection is not None:

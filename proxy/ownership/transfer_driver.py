@@ -85,7 +85,9 @@ class TransferDriver(ABC, Generic[Running]):
 
     @abstractmethod
     def act(self, running: Running, effect: Any) -> None:
-        """Perform an effect of the transfer's machine that only this role has."""
+        """Perform an effect of the transfer's machine that only this role has. Called by :meth:`perform`, which
+        performs Claim and ReadOwner itself.
+        """
 
     @abstractmethod
     def outcome(self, running: Running, effects: Sequence[object]) -> str:
@@ -180,7 +182,8 @@ class TransferDriver(ABC, Generic[Running]):
         return min([running.machine.next_deadline() for running in self.running.values()])
 
     def perform(self, running: Running, before: Any, effects: Sequence[object], ending: Ending = NO_ENDING) -> None:
-        """Perform the effects of a step, in order, and record the phase that it began.
+        """Perform the effects of a step, in order. If the step has changed the machine's state, the phase that is over
+        is recorded, or the end of the transfer.
 
         Args:
             before: the machine's state before the step.
@@ -330,9 +333,11 @@ class TransferDriver(ABC, Generic[Running]):
 
 
 def older(current: Ownership | None, owned: Ownership) -> bool:
-    """Tell whether a row is older than what is known: the watch may be behind what was claimed or read.
+    """Tell whether a row is of an earlier epoch than one that is known: the watch may be behind what was claimed or
+    read.
 
     Args:
         current: the row as reported; None: there is none, which counts as older.
+        owned: the row that is known.
     """
     return current is None or current.epoch < owned.epoch

@@ -50,7 +50,10 @@ class Transfers:
         self.targets.fetch(wanted.session, wanted.owner, wanted.request, key=wanted.key)
 
     def offered(self, sender: ProxyId, offer: HandoverOffer) -> None:
-        """Begin to fetch a session that its owner offers; an offer known to be outdated is refused and counted."""
+        """Begin to fetch a session that its owner offers; an offer known to be outdated is refused and counted.
+
+        The result is reported as the event SessionServed, or without a key as RelayRequested or TransferFailed.
+        """
         known = self._env.cluster.owners.get(offer.session)
         if known is not None and (known.epoch, known.proxy) != (offer.epoch, sender) and known.epoch >= offer.epoch:
             detail = f"HandoverOffer of session {offer.session}, epoch {offer.epoch}"
@@ -70,7 +73,9 @@ class Transfers:
         self.sources.cancel(session)
 
     def proceed(self) -> None:
-        """Go on with transfers for which the site log was read far enough, or that have waited long enough."""
+        """Go on with transfers for which the site log was read far enough, or that have waited long enough: frontiers
+        have passed the target's coverage, or copies are complete.
+        """
         self.sources.proceed()
         self.targets.proceed()
 
@@ -90,7 +95,9 @@ class Transfers:
         self.targets.fence()
 
     def tick(self) -> None:
-        """Do what is due in both roles."""
+        """Step the transfers of both roles with what is due: retries, timeouts, and copies that have waited long
+        enough.
+        """
         self.sources.tick()
         self.targets.tick()
         self.proceed()

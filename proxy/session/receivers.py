@@ -180,7 +180,8 @@ class Receiver:
     def next_delivery(
         self, epoch: Epoch, entries: Sequence[Entry], retention: Retention, upto: int = 0
     ) -> DeliverEncoded | None:
-        """Return the next delivery, and note it as a flight.
+        """Return the next delivery, and note it as a flight. Give it no more entries than :meth:`room` allows, and none
+        that :meth:`unrecorded` returns.
 
         Args:
             epoch: the session's.
@@ -254,12 +255,18 @@ class Receiver:
         return self.window.covers(self.frontier, frontier)
 
     def come(self, number: int) -> None:
-        """Set the acknowledged number, also to one amid a delivery under way; the window has passed it then."""
+        """Set the number of the entry up to which the receiver has acknowledged all; the window passes it. It may lie
+        amid a delivery under way. The frontier does not follow.
+
+        Args:
+            number: of an entry, no lower than :attr:`acknowledged`.
+        """
         self.acknowledged = number
         self.window.passed(max(self.window.sent, number))
 
     def acknowledge(self, through: int) -> int:
-        """End the flights up to the number `through`, and raise the frontier; return their count of notifications.
+        """End the flights up to the number `through`, raise acknowledged number and frontier, and return the flights'
+        count of notifications. :meth:`Session.remove_acknowledged` drops the entries.
 
         Args:
             through: the number that the client acknowledges (`DeliverEncoded.through`).

@@ -144,9 +144,8 @@ class Retention:
                 self._newest.setdefault(identity, deque()).append(number)
 
     def displace(self) -> None:
-        """Apply the maximum counts: let go of all but the newest entries.
-
-        Send the entries to attached receivers before.
+        """Apply the maximum counts: each subscription that has one holds only its newest entries from now on. Call it
+        only when attached receivers were sent the entries.
         """
         for identity in self._counts:
             self._displace(identity)
@@ -183,7 +182,8 @@ class Retention:
         return self._longest_ms > 0
 
     def mark(self, now_ms: int, following: int) -> None:
-        """Note that all entries below `following` were taken at `now_ms` or before; nothing without a time to live.
+        """Note that all entries below `following` were taken at `now_ms` or before; nothing is done unless a
+        subscription has a time to live.
 
         Args:
             now_ms: by the engine's clock.
@@ -330,11 +330,13 @@ class Retention:
         return found
 
     def looked(self) -> None:
-        """Note that a sweep has begun: :attr:`overdue` counts from here."""
+        """Note that a sweep of the session has begun: :attr:`overdue` counts from here."""
         self._swept_highest = self._highest
 
     def leave(self, windows: Sequence[Window]) -> None:
-        """Have the entries in these windows removed from the store with its next write."""
+        """Have the entries in these windows removed from the store with its next write; the journal must have their
+        removal on record before.
+        """
         leaving = {window.matched: window for window in self.leaving}
         for window in windows:
             before = leaving.get(window.matched)

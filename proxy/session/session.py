@@ -179,7 +179,12 @@ class Session:
         """What the site must hold for it; None: to be found out anew."""
 
     def become(self, role: Role) -> None:
-        """Change the role. Raises Internal: :data:`CHANGES` does not list the change."""
+        """Change the role. A change to FROZEN or DORMANT also drops the limits of ended subscriptions: the next start
+        of serving asks for them anew.
+
+        Raises:
+            Internal: :data:`CHANGES` does not list the change.
+        """
         if (self.role, role) not in CHANGES:
             raise Internal(f"session {self.id}: {self.role.value} never becomes {role.value}")
         self.role = role
@@ -265,13 +270,17 @@ class Session:
         return list(self.subscriptions.values())
 
     def subscriptions_changed(self) -> None:
-        """Recompute what is derived from the subscriptions: call it after each change of one."""
+        """Recompute what the session derives from its subscriptions: call it after each change of one. Its methods that
+        add, end or replace subscriptions do so. The proxy matches by them after
+        :meth:`SessionTable.subscriptions_changed`.
+        """
         self._interest_expressions = None
         stored = ((number, matched) for number, _, matched in self.entries.in_memory)
         self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
-        """Add a new subscription, and give it a generation that no other one of the session has.
+        """Add a new subscription, and give it a generation that no other one of the session has. The caller checks that
+        no active subscription has its id: it would be overwritten.
 
         The generation is made of the epoch and a number: no other copy of the session ever serves at this epoch.
         """
@@ -298,9 +307,8 @@ class Session:
         return subscription
 
     def known_ends(self) -> frozenset[tuple[str, frozenset[tuple[Origin, int]]]]:
-        """Return (generation, known ends by origin) of each ended subscription, in a form that can be compared.
-
-        UNKNOWN_END is left out: its hash is the one of offset 2.
+        """Return (generation, known ends by origin) of each ended subscription, in a form that can be compared. Origins
+        in which the end is not known are left out.
         """
         return frozenset((ended.generation, frozenset(ended.known_end.items())) for ended in self.ended)
 
@@ -485,7 +493,8 @@ class Session:
             self.queue_limits.add(entry)
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
-        """Close a gate for every origin of `site` and `seen`, in place of any gate that it has.
+        """Close a gate for every origin of `site` and `seen`. It takes the place of any gate that the origin has;
+        matches that waited there are dropped, and come by catch-up.
 
         Args:
             site: the frontier of the site log, as read here.
@@ -495,7 +504,8 @@ class Session:
             self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
     def gate(self, origin: Origin, seen: int) -> None:
-        """Close a gate for an origin up to which the session has all that the live stream has brought.
+        """Close a gate for an origin up to which the session has all that the live stream has brought; it takes the
+        place of any gate that the origin has.
 
         Args:
             seen: the last offset seen, by the session and by the site log; live matches above it wait.
@@ -503,7 +513,8 @@ class Session:
         self.gates[origin] = Gate(seen, seen)
 
     def begin_serving(self, epoch: Epoch, now_ms: int) -> None:
-        """Serve the session from now on, at an epoch of which the registry names us the owner.
+        """Change the role to SERVING at an epoch of which the registry names us the owner. Gates stay closed; entries
+        that all receivers have acknowledged are dropped.
 
         Args:
             epoch: that of the row.
@@ -540,7 +551,8 @@ class Session:
         return cut
 
     def merge(self, cut: Mapping[Origin, int], site: Mapping[Origin, int], oldest: int, following: int) -> None:
-        """Make of a shadow a staged copy at the source's cut.
+        """Make of a shadow a staged copy at the source's cut. Call :meth:`describe` with the descriptor at the cut, and
+        :meth:`take_entries` with all entries of the source, before.
 
         Where the cut does not name an origin, the gate opens where coverage begins; unless the origin was promised, and
         the source has lost what it knew of it with the end of its log: then all above the promise is missing.
@@ -566,7 +578,11 @@ class Session:
         self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
-        """Open the gate of an origin, and store the matches behind it. Raises KeyError: there is no gate."""
+        """Open the gate of an origin, and store the matches behind it. The caller has asked :meth:`Gate.may_open`.
+
+        Raises:
+            KeyError: there is no gate.
+        """
         gate = self.gates.pop(origin)
         gate.open(lambda _, item: self.accept(*item))
         if gate.seen is not None:
@@ -619,7 +635,8 @@ class Session:
             self.queue_limits.remove(number)
 
     def bound(self, queue: Queue) -> None:
-        """Bound the queue from now on, and count the entries in memory if the store has no others.
+        """Bound the queue from now on, and count the entries in memory if the store has no others. Nothing is discarded
+        here: :meth:`QueueLimits.surplus` chooses what is.
 
         Args:
             queue: the bounds; UNBOUNDED: none, but entries that are being discarded still go.
@@ -664,7 +681,8 @@ class Session:
         return now is subscription or (now is not None and subscription.replaced)
 
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
-        """Register a new receiver, and return it; it is owed every entry that is stored.
+        """Register a new receiver, and return it; it is owed every entry that is stored, and its registration is not
+        durable yet. The caller checks that the receiver is not registered.
 
         A receiver that was registered before is not sent again what it had then.
 
@@ -719,14 +737,16 @@ class Session:
             self._begin_with(self.entries.next_number)
 
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry], upto: int = 0) -> DeliverEncoded | None:
-        """Return the receiver's next delivery, and note that it is under way.
+        """Return the receiver's next delivery, and note that it is under way. Give it no more entries than
+        :meth:`Receiver.room` allows, and none that :meth:`Receiver.unrecorded` returns.
 
         Args:
             entries: those that follow the last one sent, in order of number.
             upto: there are no other entries up to this number.
 
         Returns:
-            None: the receiver is to have none of them; its cursor is past them.
+            None: the receiver is to have none of them; its cursor is past them, and entries that all receivers have are
+            dropped.
         """
         delivery = receiver.next_delivery(self.epoch, entries, self.retention, upto)
         if delivery is None:
@@ -735,6 +755,9 @@ class Session:
 
     def acknowledged_frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return the frontier at which a failover would begin: every receiver of persistent events has all up to it.
+
+        Without receivers it is :attr:`created_at`; if all are receivers of best-effort events, it is the session's
+        frontier.
 
         Args:
             site: the frontier of the site log, as read here.
@@ -827,11 +850,14 @@ class Session:
 
     @property
     def described_bytes(self) -> int:
-        """An estimate of the bytes of the descriptor: each change of the session writes them to store and changelog."""
+        """An estimate of the bytes of the descriptor, as :meth:`check_room` has counted them; 0 before its first call.
+        Each change of the session writes them to store and changelog.
+        """
         return self._room_taken
 
     def check_room(self, more: int) -> None:
-        """Check that the descriptor still fits into a record of the changelog (MAX_DESCRIPTOR_BYTES).
+        """Check that the descriptor still fits into a record of the changelog (MAX_DESCRIPTOR_BYTES), and count `more`
+        as added: call it once for each addition.
 
         Far below the bound only one call in ROOM_CHECKS measures it: that costs as much as the session has receivers.
 
@@ -866,7 +892,9 @@ class Session:
         )
 
     def describe(self, descriptor: Descriptor) -> None:
-        """Set the whole state of the session but its entries, gates, role and epoch from a descriptor."""
+        """Set the whole state of the session but its entries, gates, role and epoch from a descriptor. No receiver is
+        attached afterwards.
+        """
         self.created_at = dict(descriptor.created_at)
         self.expiry_s, self.idle_ms = descriptor.expiry_s, descriptor.idle_ms
         self.gaps = Gaps.copied(descriptor.gaps)
@@ -883,7 +911,9 @@ class Session:
         )
 
     def renumber(self) -> None:
-        """Begin the numbers of entries anew in a rebuilt session, which fetches its entries again."""
+        """Reset the receivers' numbers and the state of retention in a rebuilt session without entries: the entries are
+        fetched again, and numbered from 1.
+        """
         for receiver in self.receivers.values():
             receiver.renumber()
         self.retention.reset()

@@ -58,7 +58,7 @@ class CatchUpThrottle:
         return True
 
     def ended(self, site: SiteId, now_ms: int, *, well: bool) -> None:
-        """Count a catch-up of a site as ended; :meth:`begin` must have let it begin.
+        """Count a catch-up of a site as ended. Call it once for each catch-up for which :meth:`begin` returned True.
 
         Args:
             now_ms: by the engine's clock.

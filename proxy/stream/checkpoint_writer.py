@@ -66,19 +66,23 @@ class CheckpointWriter:
         self._durable = {session: checkpoint._replace(reached=None) for session, checkpoint in self._durable.items()}
 
     def is_answered(self, session: SessionId) -> None:
-        """Note that clients are answered what the last durable checkpoint has, for :meth:`note_answered`."""
+        """Note that clients are answered on the strength of the session's last durable checkpoint; the next
+        :meth:`note_answered` tells the registry. Nothing is done if no checkpoint of the session is known to be
+        durable.
+        """
         if session in self._durable:
             self._answered[session] = self._durable[session].rank
 
     def write(self, session: Session, on_done: OnDone) -> None:
-        """Write the session's checkpoint to the changelog, as the session is now.
+        """Write the session's checkpoint to the changelog, as the session is now. The caller checks that the session is
+        served here.
 
         One checkpoint of a session is under way at a time: calls meanwhile share the next one.
 
         Args:
             on_done: called with None once the checkpoint is durable, or with the error; CheckpointOutdated: the
-                changelog has a checkpoint that counts more (handover rule 19). A call that waits while the session
-                leaves gets None.
+                changelog has a checkpoint that counts more (handover rule 19), and where that is known already, the
+                call comes at once. A call that waits while the session leaves gets None.
         """
         if session in self._next:
             self._next[session].append(on_done)
@@ -144,7 +148,9 @@ class CheckpointWriter:
         self._output.emit(PutCheckpoint(checkpoint, on_done))
 
     def note_answered(self) -> None:
-        """Have the registry note up to which checkpoint of each session clients were answered (handover rule 19)."""
+        """Have the registry note up to which checkpoint of each session clients were answered (handover rule 19). One
+        request is under way at a time: calls meanwhile do nothing. What failed goes with a later call.
+        """
         if self._noting or not self._answered:
             return
         ranks = dict(islice(self._answered.items(), NOTED_AT_ONCE))
@@ -164,7 +170,8 @@ class CheckpointWriter:
         self._output.emit(NoteCheckpoints(ranks, on_done))
 
     def write_changed(self) -> None:
-        """Write checkpoints of served sessions that changed, and of some others: frontiers move with the site's.
+        """Write checkpoints of served sessions that changed, and of some others: frontiers move with the site's. Ended
+        subscriptions that no receiver is owed any more are forgotten. Call it only under a lease that holds.
 
         The others come in turn, within CHECKPOINTS_A_ROUND calls: a failover reads on from there, and logs keep their
         records for longer than that.

@@ -30,7 +30,7 @@ class ClosingMarkers:
         return len(self._undrained)
 
     def append(self, on_done: Callable[[int | WaypostError], None]) -> None:
-        """Append a closing marker: what this proxy has read of the site log is complete up to here.
+        """Append a closing marker to the site log: what this proxy has read of the log is complete up to here.
 
         Args:
             on_done: called with the marker's offset once log and journal have it, or with the error of the append.
@@ -47,7 +47,9 @@ class ClosingMarkers:
         self._output.append(closed, appended)
 
     def read(self) -> None:
-        """Note that a marker was read from the log: what is owed below it is all up to the sessions' frontiers now."""
+        """Note that a closing marker was read from the log: from now on :attr:`undrained` counts the served sessions
+        whose receivers lack something up to the sessions' frontiers of this moment.
+        """
         for session in self._sessions.values():
             if session.role is Role.SERVING:
                 self._undrained[session.id] = self._env.frontier(session)

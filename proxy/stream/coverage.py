@@ -59,7 +59,7 @@ class Coverage:
         self.advance_all()
 
     def interest_registered(self, session: Session) -> None:
-        """Advance the session's gates and promises: the site log has a record of its interest."""
+        """Advance the session's gates and promises. Call it when a record of its interest was read from the log."""
         self.advance(session)
         self._promises.promise(session)
 
@@ -83,7 +83,8 @@ class Coverage:
         return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:
-        """Open the session's gates that may open, and begin to fetch what is missing for others.
+        """Open the session's gates that may open, and begin to fetch what is missing for others. DeliveryDue is
+        reported if a gate has opened.
 
         A shadow or a frozen session stays as it is; a session without gates counts as caught up.
         """

@@ -68,7 +68,8 @@ class Expiry:
             self._discard(session, session.queue_limits.expired(self._env.time.unix_ms), RemovalPolicy.DEADLINE)
 
     def bound(self, session: Session) -> None:
-        """Discard entries beyond the bounds of the session's queue; send them to attached receivers with room before.
+        """Discard entries beyond the bounds of the session's queue. Call it after attached receivers were sent what
+        their windows allow.
 
         Discarded entries are attested, and removed when the journal has that. Nothing is done while a receiver waits
         for the store or the journal. Where entries in the store are not counted yet, they are read first.
@@ -115,7 +116,9 @@ class Expiry:
         self._output.emit(LoadEntries(session.id, after, READ_AHEAD, on_done))
 
     def resume(self, session: Session) -> None:
-        """Attest and remove the entries that were being discarded when the session was last served."""
+        """Attest and remove the entries that were being discarded when the session was last served. Call it when
+        serving begins, after :meth:`Session.bound`.
+        """
         if session.queue_limits is not None:
             by_policy: dict[RemovalPolicy, list[QueuedEntry]] = {}
             for kept, policy in session.queue_limits.discarding.values():

@@ -60,9 +60,14 @@ class LogEnds:
         return query.wanted
 
     def answer(self, site: SiteId, number: int) -> Mapping[Origin, int] | None:
-        """Return the answer to a question: origin of that site -> its last offset when it was asked, or later.
+        """Return the answer to a question: origin of that site -> its last offset when the question was asked, or
+        later.
 
-        None: there is no answer yet; another site than our own may never answer.
+        Args:
+            number: of the question, as :meth:`ask` returned it.
+
+        Returns:
+            None: there is no answer yet; another site than our own may never answer.
         """
         query = self._sites.get(site)
         return query.frontier if query is not None and query.answered >= number else None
@@ -126,7 +131,7 @@ class LogEnds:
         self._output.emit(FindLogEnd(on_done))
 
     def proceed(self) -> None:
-        """Answer the questions whose end of the log has been read by now."""
+        """Answer the questions whose end of the log has been read by now. Call it when the log was read further."""
         if not self._to_read:
             return
         state = self._env.state

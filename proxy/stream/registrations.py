@@ -20,7 +20,9 @@ class Registrations:
         self._coverage = coverage
 
     def register_all(self) -> None:
-        """Register the interests of all sessions that have any."""
+        """Append records of the interests of all sessions that have any to the site log; what was registered last is
+        left out.
+        """
         self._sessions.interest.register_all(
             session for session in self._sessions.values() if session.interest_expressions()
         )

@@ -21,11 +21,14 @@ class SiteSnapshots:
         """The position of the last snapshot that we wrote."""
 
     def changelog_lost(self) -> None:
-        """Have the next :meth:`tick` write the site's state again: the changelog may have lost it."""
+        """Have the next :meth:`tick` write the site's state again, also if it has not changed: the changelog may have
+        lost it.
+        """
         self._due_at = self._position = 0
 
     def tick(self) -> None:
-        """Write the site's state, every `snapshot_ms`, if it has changed and this proxy is the one that writes it.
+        """Write the site's state to the changelog, every `snapshot_ms`, if it has changed and this proxy is the one
+        that writes it (:attr:`ClusterView.is_site_reporter`).
 
         Where something of the log could not be read nothing is written: other proxies may know better.
         """

@@ -58,7 +58,9 @@ class StoreWriter:
         """The size of entries that are being written."""
 
     def drop(self, session: SessionId) -> None:
-        """Delete the session from the store at the next write; its changes are not written any more."""
+        """Delete the session from the store at the next write; its changes are not written any more. The session must
+        not be in the session table any more.
+        """
         self._deleted.add(session)
         self._sessions.unmark(session)
         self._flushed.discard(session)
@@ -90,12 +92,15 @@ class StoreWriter:
         self._sessions.mark_changed(session)
 
     def save(self, on_done: OnDone) -> None:
-        """Write what changed; call `on_done` with None once the store has all as it is now, or with the error."""
+        """Write what changed in all sessions; call `on_done` with None once the store has all as it is now, or with the
+        error. What failed is written again with a later write.
+        """
         self._waiting.append(on_done)
         self.flush()
 
     def flush(self) -> None:
-        """Begin to write what changed. Nothing is done while a write is under way, or the log is still read again.
+        """Begin to write what changed in all sessions. Nothing is done while a write is under way, or the log is still
+        read again.
 
         A write that has callers of :meth:`save` waiting is followed by the next one. The log is read again after a
         start until the site's state is as new as the store.

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocketDisconnect
 import waypost
 from chaos.cluster import Cluster, ProxySpec
 from node.http.server import _FrameReader
-from node.resources.rate_limit import AddressRates, RateLimit, RateLimits
+from node.resources.rate_limit import AddressRates, RateLimit, RateLimits, network_of
 from tests.helpers.polling import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message
@@ -72,6 +72,27 @@ def test_so_many_addresses_are_remembered_and_of_one_host_of_ipv6_all_are_one() 
     for number in range(9):
         one_host.wait_s(f"2001:db8::{number}", wanted, 0.0)
     assert one_host.addresses == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("64:ff9b::c000:201", "192.0.2.1"),
+        ("::1", "::1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:2", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("fe80::2%eth0", "fe80::2%eth0"),
+        ("fe80::1", "fe80::1"),
+        ("no address", "no address"),
+        ("::no", "::no"),
+        ("", ""),
+    ],
+)
+def test_what_counts_as_one_address_of_a_client(address: str, network: str) -> None:
+    assert network_of(address) == network
 
 
 def test_zero_rate_delays_no_client() -> None:

@@ -30,17 +30,21 @@ class Credentials:
         return self._known[0]
 
     def let_in(self) -> None:
-        """Record that an attach with the current credential succeeded."""
+        """Record that an attach with the current credential succeeded: the count of refused ones begins at 0 again."""
         self._failures = 0
 
     def access_requested(self, grants: Mapping[str, Granted]) -> None:
-        """Record a requested change of the access, which may be in force from now on."""
+        """Record a requested change of the access, which may be in force from now on: the credential that follows from
+        it is the next one that :meth:`try_another` takes. `grants`: by principal.
+        """
         following = self._following(grants)
         if following not in self._known:
             self._known[1:] = [following, *self._known[1:]][: PASSWORDS_TRIED - 1]
 
     def access_accepted(self, grants: Mapping[str, Granted]) -> None:
-        """Record that this access is in force: only the credential that follows from it is right."""
+        """Record that this access is in force: the credential that follows from it is :attr:`current`, and all others
+        are forgotten. `grants`: by principal.
+        """
         self._known = [self._following(grants)]
 
     def _following(self, grants: Mapping[str, Granted]) -> Credential:
@@ -51,7 +55,12 @@ class Credentials:
         return Credential(self.current.principal, granted.password)
 
     def try_another(self) -> bool:
-        """Take the next credential after the current one was refused. Return False when all were refused in turn."""
+        """Make the next credential :attr:`current`, after an attach with the current one was refused.
+
+        Returns:
+            True: attach again, with the new one. False: all were refused in turn since the last attach that succeeded;
+            the count of refused ones begins at 0 again.
+        """
         self._failures += 1
         self._known.append(self._known.pop(0))
         if self._failures >= len(self._known):

@@ -165,10 +165,11 @@ class DeliveryState:
         self.duplicates_dropped = 0
 
     def reset(self) -> None:
-        """Prepare for a new attach: notifications that the application does not have are delivered again.
+        """Prepare for a new attach, before it is sent: notifications that the application does not have are delivered
+        again.
 
         Those that were returned and not acknowledged stay in front of the inbox: their second copy is a duplicate, and
-        they are acknowledged with the delivery that brings it.
+        they are acknowledged with the delivery that brings it. Everything acknowledged is attested (:meth:`attest`).
         """
         self.attest()
         self._unacknowledged = [
@@ -186,7 +187,7 @@ class DeliveryState:
         """Record the owner that serves the session; deliveries of earlier owners are ignored from now on.
 
         Args:
-            epoch: of the owner.
+            epoch: of the owner. One that is earlier than the state's is ignored, unless `joined`.
             joined: the receiver was not registered there. An earlier epoch is accepted then: it is another session of
                 that name, created since the registry lost the row of the first.
         """
@@ -197,7 +198,7 @@ class DeliveryState:
 
     def deliver(self, deliver: Deliver, proxy: ProxyId) -> bool:
         """Add a delivery to the inbox, without its duplicates. A delivery of an earlier owner than that of the state is
-        ignored.
+        ignored; that of a later one makes its epoch the state's.
 
         Args:
             deliver: the message.
@@ -430,7 +431,9 @@ class DeliveryState:
             self._unsent_attestations.append(attestation)
 
     def attest_now(self) -> list[Acknowledge]:
-        """Return messages with the attestations that were not sent yet, and nothing else."""
+        """Return messages with the attestations that were not sent yet, and nothing else; they count as sent. Empty:
+        there are none.
+        """
         attestations, self._unsent_attestations = self._unsent_attestations, []
         return _saying(attestations)
 
@@ -438,6 +441,8 @@ class DeliveryState:
         """Return messages with the attestations that were not sent yet, and with what the application has above all
         deliveries that it has as a whole: the frontier in the middle of a delivery, or coordinates. Empty: there is
         nothing to report.
+
+        Call it after :meth:`acknowledge` and :meth:`attest`; what is returned counts as sent.
         """
         if self._goes_by_attributes:
             return self._coordinate_acks()
@@ -450,7 +455,9 @@ class DeliveryState:
         return [*self.attest_now(), Acknowledge(0, frontier={entry.origin: entry.offset for entry in acknowledged})]
 
     def attest_again(self) -> list[Acknowledge]:
-        """Return messages with all attestations that are not confirmed, for a new attachment."""
+        """Return messages with all attestations that no journal is known to have, for a new attachment; they count as
+        sent. Empty: there are none.
+        """
         self._unsent_attestations.clear()
         return _saying(list(self.state.unconfirmed))
 

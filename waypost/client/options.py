@@ -61,7 +61,7 @@ class AttachOptions:
     order: Order = "any"
 
     def check(self) -> None:
-        """Check what a program passed. Raises Refused: an option is of the wrong type, or out of its range."""
+        """Check the type and the range of every option. Raises Refused: one is wrong; `field` names it."""
         for field, option, kind in (
             ("reliability", self.reliability, Reliability),
             ("session_reliability", self.session_reliability, Reliability),

@@ -147,7 +147,7 @@ class OutboxFile:
 
     def append(self, posts: Sequence[Post]) -> int:
         """Write notifications behind all others; return the sequence number of the first one. The others have the next
-        ones.
+        ones. Blocks until the disk has them.
 
         Raises:
             LimitExceeded: more bytes would wait than `max_bytes`; none is written.
@@ -173,7 +173,7 @@ class OutboxFile:
 
     def read(self, first: int, limit: int) -> list[tuple[int, Post]]:
         """Return up to `limit` notifications that wait, from sequence number `first` on, ascending, each with its
-        number. They stay in the file.
+        number. They stay in the file. Blocks on the disk.
 
         One that is not as it was written is moved to the refused ones.
 
@@ -202,7 +202,7 @@ class OutboxFile:
 
     def remove(self, sequences: Sequence[int]) -> None:
         """Remove the notifications of these sequence numbers from those that wait: a site log has them. A number that
-        does not wait is ignored. Raises StoreFailed: none is removed.
+        does not wait is ignored. Blocks until the disk has the change. Raises StoreFailed: none is removed.
         """
         with self._translated(), self._transaction():
             sizes = self._delete(sequences)
@@ -210,7 +210,14 @@ class OutboxFile:
 
     def refuse(self, sequence: int, error: WaypostError) -> None:
         """Move a waiting notification that was refused for good to the refused ones, with code and message of the
-        error. A number that does not wait is ignored. Raises StoreFailed: nothing is changed.
+        error. Blocks until the disk has the change.
+
+        Args:
+            sequence: its sequence number; one that does not wait is ignored.
+            error: the refusal; it is stored, and not raised.
+
+        Raises:
+            StoreFailed: nothing is changed.
         """
         with self._translated(), self._transaction():
             self._database.execute(
@@ -221,8 +228,8 @@ class OutboxFile:
         self._count_less(sizes)
 
     def refused(self, limit: int) -> list[RefusedNotification]:
-        """Return up to `limit` of the notifications that were refused, those of the lowest sequence numbers first.
-        Raises StoreFailed.
+        """Return up to `limit` of the notifications that were refused, those of the lowest sequence numbers first;
+        empty: there are none. They stay in the file. Blocks on the disk. Raises StoreFailed: the file cannot be read.
         """
         with self._translated():
             rows = self._database.execute(
@@ -232,7 +239,7 @@ class OutboxFile:
 
     def forget_refused(self, sequences: Sequence[int]) -> None:
         """Remove refused notifications, by their sequence numbers, once they were looked at. A number that was not
-        refused is ignored. Raises StoreFailed: none is removed.
+        refused is ignored. Blocks until the disk has the change. Raises StoreFailed: none is removed.
         """
         with self._translated(), self._transaction():
             self._database.executemany(
@@ -240,8 +247,8 @@ class OutboxFile:
             )
 
     def set_federation(self, federation: str) -> None:
-        """Write down the identity of the federation in which the outbox publishes. Raises StoreFailed: nothing is
-        changed.
+        """Write down the identity of the federation in which the outbox publishes. Blocks until the disk has it. Raises
+        StoreFailed: nothing is changed.
         """
         with self._translated(), self._transaction():
             self._write_identity(federation, self._next, self.count)

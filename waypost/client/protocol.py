@@ -232,8 +232,9 @@ class ClientProtocol:
         self.flush()
 
     def attach(self) -> None:
-        """Send an Attach on the present connection. Notifications that the application does not have are delivered
-        again. A producer without a session sends nothing.
+        """Add an Attach for the present connection to :meth:`take_messages`; `attached` is False until its answer.
+        Notifications that the application does not have are delivered again. Without a session, of a producer, nothing
+        is added.
         """
         self.attached = False
         if self.session is not None:
@@ -264,12 +265,16 @@ class ClientProtocol:
             )
 
     def list_proxies(self) -> None:
-        """Ask the proxy for the others of the federation; a :class:`Proxies` event brings them."""
+        """Ask the proxy for the others of the federation; a :class:`Proxies` event brings them. Before the proxy of
+        this connection has let the client in, nothing is asked.
+        """
         if self._greeted:
             self._out.append(ListProxies())
 
     def attach_again(self) -> None:
-        """Attach again after the pause of a :class:`Retry`, unless attached meanwhile."""
+        """Attach again (:meth:`attach`), unless attached meanwhile. The caller waits for the pause of a :class:`Retry`
+        first.
+        """
         if not self.attached:
             self.attach()
 
@@ -624,7 +629,7 @@ class ClientProtocol:
             insecure: accept notifications whose keys do not meet these, if their producers allow that.
 
         Raises:
-            BadMessage: no proxy would accept the request.
+            BadMessage, LimitExceeded: no proxy would accept the request.
         """
         number = self._next_number()
         self._request(
@@ -650,7 +655,7 @@ class ClientProtocol:
             keys: raw for the consumer's side, public for the producer's; empty: none.
 
         Raises:
-            BadMessage: no proxy would accept these keys.
+            BadMessage, LimitExceeded: no proxy would accept these keys.
         """
         set_keys = SetKeys(self._next_number(), keys)
         check_client_message(set_keys)
@@ -664,11 +669,11 @@ class ClientProtocol:
             self._events.append(RequestResult(RequestKind.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Request the end of a subscription, now or at the next attach; :class:`Outcome` reports the result, once the
-        end in every origin is known (handover rule 7).
+        """Request the end of a subscription, by its id, now or at the next attach; :class:`Outcome` reports the result,
+        once the end in every origin is known (handover rule 7).
 
         Raises:
-            BadMessage: no proxy would accept the id.
+            BadMessage, LimitExceeded: no proxy would accept the id.
         """
         self._request(Unsubscribe(subscription, self._next_number()))
 
@@ -706,13 +711,13 @@ class ClientProtocol:
         It is sent at the next :meth:`flush`.
 
         Args:
-            body: the encoded notification.
+            body: the encoded notification, which is not checked.
             keys: raw for the producer's side, public for the consumer's; None: none.
             insecure: deliver it also where no keys meet.
             sequence: its number, above all before it; None: the next one.
 
         Raises:
-            BadMessage: no proxy would accept the keys.
+            BadMessage, LimitExceeded: no proxy would accept the keys.
         """
         if keys or insecure is not True:
             check_client_message(
@@ -721,19 +726,24 @@ class ClientProtocol:
         return self._publish_buffer.publish(body, keys, insecure=insecure, sequence=sequence)
 
     def publish_with(self, keys: list[Key]) -> None:
-        """Set the keys that go with every later notification, beside its own; they replace those set before."""
+        """Set the keys that go with every later notification, beside its own; they replace those set before. The change
+        is sent at the next :meth:`flush`.
+
+        Args:
+            keys: raw for the producer's side, public for the consumer's; empty: none. They are not checked.
+        """
         self._publish_buffer.publish_with(keys)
 
     def quench(self, names: list[str], keys: list[Key], *, insecure: bool) -> None:
-        """Ask for the interest in these attributes, now and on every later connection; Interest reports it.
+        """Ask for the interest in these attributes, now and on every later connection; Interest events report it.
 
         Args:
             names: of attributes; empty: interest is not asked for any more.
-            keys: that will be published with.
+            keys: that will be published with: raw for the producer's side, public for the consumer's.
             insecure: the value that will be published with.
 
         Raises:
-            BadMessage: no proxy would accept it.
+            BadMessage, LimitExceeded: no proxy would accept the request.
         """
         check_client_message(Quench(0, names, keys, insecure))
         message = self.quench_view.ask(names, keys, insecure=insecure)
@@ -760,7 +770,8 @@ class ClientProtocol:
             self._events.append(PublishFailed(self._publish_attempts))
 
     def publish_again(self) -> None:
-        """Send all publishes without an answer again, after the pause of a :class:`PublishFailed`.
+        """Add all publishes without an answer to :meth:`take_messages` again, once the caller has waited for the pause
+        of a :class:`PublishFailed`. Without a connection, or with no such pause, nothing is added.
 
         The log may have some of them already; receivers drop those as duplicates.
         """

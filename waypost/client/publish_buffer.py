@@ -100,7 +100,12 @@ class PublishBuffer:
         return sequence
 
     def publish_with(self, keys: list[Key]) -> None:
-        """Set the keys that go with every notification added later, beside its own; they replace those set before."""
+        """Set the keys that go with every notification added later, beside its own; they replace those set before. The
+        change is a frame of its own at the next :meth:`flush`.
+
+        Args:
+            keys: raw for the producer's side, public for the consumer's; empty: none.
+        """
         self._cut_frames()
         self._cut.append(PublishWith(keys))
 

@@ -74,7 +74,8 @@ class Receiver(Client):
         await self.close()
 
     async def close(self, *, forget: bool = False) -> None:
-        """Leave the session: send the owner what the application has, and close the connection.
+        """Leave the session: send the owner what the application has, and close the connection. Everything returned so
+        far counts as acknowledged.
 
         Unregistering and leaving have two seconds (DETACH_S) each, at this proxy or at the one that the session has
         moved to. If no proxy answers, the registration stays. If the owner cannot be told what the application has, a
@@ -121,11 +122,13 @@ class Receiver(Client):
         return self._transport.over
 
     async def delete(self) -> None:
-        """Delete the session, with all that is stored for any of its receivers, which are told; close this receiver.
+        """Delete the session, with all that is stored for any of its receivers, which are told; then close this
+        receiver. After an error this receiver stays open.
 
         Raises:
             Forbidden: the access does not allow it.
             NoAnswer, NoProxy: no answer came within `timeout_s`; the session may be deleted.
+            Refused, Unreachable: the receiver was not entered, or was closed.
         """
         await self._request(RequestKind.DELETION, self._protocol.delete, "the session was not deleted")
         await self.close()
@@ -353,10 +356,10 @@ class Receiver(Client):
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription, and return once it is known where it ends.
 
-        Every matching notification that was acknowledged to its producer before the call is still delivered, also
-        after this returns. What is published after this has returned is not. Where a site does not answer for 5 s how
-        far its log goes, this returns without it: of that site what has arrived is delivered, and what is published
-        there later, if the session's owner is still catching up with that site.
+        Every matching notification that was acknowledged to its producer before the call is still delivered, also after
+        the call has returned. What is published after that is not. The call waits 5 s at most for a site to say how far
+        its log goes. Of a site that did not say so in time, what has arrived by then is delivered; while the session's
+        owner is catching up with that site, so is what is published there later.
 
         Args:
             subscription: its id. One that the session does not know has ended already, and nothing is changed: so the

@@ -38,7 +38,9 @@ def fold_or_refuse(tree: Node, text: str) -> Node:
 
 
 def fold(node: Node) -> Node | bool:
-    """Fold a test: to a smaller one, or to the constant that it is. A bottom constant remains a tree."""
+    """Return a checked test with its constant parts computed: a smaller tree, or True or False if the whole is
+    constant. A test that is bottom for every notification remains a tree.
+    """
     match node:
         case Not(operand=operand):
             inner = fold(operand)

@@ -30,9 +30,13 @@ _OTHER_LANGUAGES = {
 
 
 def glued(name: str, followed_by: str = "") -> str | None:
-    """Return the message about a name that holds an operator, or None where it holds none.
+    """Return advice about a name that holds an operator, such as ``a==1`` where a blank was forgotten; None: the name
+    holds none.
 
-    `followed_by` is the text that stands, wrongly, behind the name; before it any operator is a mistake.
+    Args:
+        name: as written, one NAME token.
+        followed_by: the text that stands, wrongly, behind the name; before it an operator at the name's end is a
+            mistake, too.
     """
     apart = _GLUE.sub(lambda found: " == " if found[0] == "=" else f" {found[0]} ", name)
     if apart == name and followed_by:

@@ -70,10 +70,12 @@ class Lexeme:
 
 
 def lex(text: str) -> Iterator[Lexeme]:
-    """Yield the tokens of an expression.
+    """Yield the tokens of an expression, in order, without blanks. Names and literals are as written (:func:`name_of`,
+    :func:`string_of`, :func:`number_of`).
 
     Raises:
-        SubscriptionError: INVALID_TOKEN, UNTERM_STRING or NESTING_TOO_DEEP.
+        SubscriptionError: INVALID_TOKEN, UNTERM_STRING or NESTING_TOO_DEEP; raised when the iteration comes to the
+            place.
     """
     _refuse_unwritable(text)
     offset, depth, after_operand = 0, 0, False
@@ -89,7 +91,12 @@ def lex(text: str) -> Iterator[Lexeme]:
 
 
 def too_deep(offset: int, token: str) -> SubscriptionError:
-    """Return the refusal of an expression that is nested too deep at that offset."""
+    """Return the error that refuses an expression past MAX_EXPRESSION_DEPTH.
+
+    Args:
+        offset: where in the text it is too deep, in characters from 0.
+        token: the piece of text there; "": it is not known.
+    """
     message = (
         f"nested deeper than {MAX_EXPRESSION_DEPTH} levels, each operator of a chain such as a + b + c being one; "
         "group a long chain by brackets, or split the expression up"
@@ -152,12 +159,12 @@ def _diagnose(token: str) -> str:
 
 
 def name_of(token: str) -> str:
-    """Return the name that a NAME token stands for."""
+    """Return the name that a NAME token stands for, without its quoting backslashes."""
     return _ESCAPE.sub(r"\1", token)
 
 
 def string_of(token: str) -> str:
-    """Return the string that a STRING token stands for."""
+    """Return the string that a STRING token stands for, without its quotes and quoting backslashes."""
     return _ESCAPE.sub(r"\1", token[1:-1])
 
 

@@ -35,10 +35,10 @@ class BadPattern(Exception):
 
 
 def searcher(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Return a test for strings in which one of the regular expressions is found.
+    """Return a test of a string: whether one of these regular expressions of RE2 is found anywhere in it.
 
     Raises:
-        BadPattern: one of them does not compile.
+        BadPattern: one of them is no regular expression, or is too large.
     """
     return _any_of([_compiled(pattern).search for pattern in patterns])
 
@@ -60,7 +60,7 @@ def instructions(function: str, pattern: str) -> int:
         pattern: its text.
 
     Raises:
-        BadPattern: it does not compile.
+        BadPattern: the pattern is not valid, or is too large.
     """
     compiled = _compiled(pattern if function == "regex" else _translated(pattern))
     return int(compiled.programsize)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def of_proxy(engine: Engine) -> Iterator[Waiting]:
-    """Yield all that has a bound in a proxy, also what is within it: a name, the present number, and the bound."""
+    """Yield each queue of a proxy that has a bound, full or not: its name, the number that waits, and the bound."""
     yield from of_engine(engine)
     queue_in_memory = engine.env.settings.bounds.queue_in_memory
     for session in engine.sessions.values():

@@ -48,7 +48,7 @@ class Invariants:
         """The latest generation in which each session was served."""
 
     def registry_put_back(self) -> None:
-        """Let the epochs of rows ascend anew from the present rows, once the registry was put back to a copy."""
+        """Let epochs ascend anew from the registry's present rows; call this once it was put back to a copy."""
         self._epochs = {session: row.epoch for session, row in self._world.registry.owners.items()}
 
     def row_changed(self, event: OwnerChanged) -> None:
@@ -140,16 +140,16 @@ class Invariants:
             self._world.add_violation(f"BEFORE {node.proxy} tells {what}, and it is not in {'; '.join(missing)}")
 
     def sends(self, proxy: ProxyId, endpoints: LinkEndpoints) -> None:
-        """Check that all queues of a proxy's ends of links are within their bounds.
+        """Check, when a proxy sends over a link, that all queues of its `endpoints` of links are within their bounds.
 
         A breach becomes a violation of the world.
         """
         self._within(proxy, endpoints.queues())
 
     def rests(self, node: Process) -> None:
-        """Check that all queues of a process and of its ends of links are within their bounds, if it runs.
+        """Check, when a process waits, that all queues of it and of its ends of links are within their bounds.
 
-        A breach becomes a violation of the world.
+        A process that is down is not checked. A breach becomes a violation of the world.
         """
         if node.engine is not None:
             self._within(node.proxy, bounds.of_proxy(node.engine))

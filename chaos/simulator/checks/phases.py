@@ -47,7 +47,10 @@ def phases(world: Environment) -> set[str]:
 def meetings(world: Environment, features: frozenset[str], action: str) -> list[Met]:
     """Return what an action meets now: a triple (feature, action, phase) of each feature with each phase of the world.
 
+    Where no proxy is in a phase, "none" takes its place. Nothing is counted by this call.
+
     Args:
+        world: its phases are those of :func:`phases`.
         features: of the schedule; empty: the triples have "plain" in their place.
         action: its name.
     """

@@ -59,7 +59,10 @@ class RegistryRestores:
         return any(node.could_act_for(0) for node in here) and not any(node.appends_wait for node in here)
 
     def put_back(self, copy: PlainRegistry) -> None:
-        """Note which rows the copy lacks or has otherwise. To be called before the registry is put back to the copy."""
+        """Note which rows a copy lacks or has otherwise; the registry is not changed.
+
+        Call this just before the registry is put back to the copy.
+        """
         rows = self._world.registry.owners | self._known
         self._lost |= {session for session in rows if not _has_row(copy, session)}
         self._known = {session: row for session, row in rows.items() if copy.owners.get(session) != row}
@@ -83,11 +86,12 @@ class RegistryRestores:
     def disturbed(self, what: str) -> None:
         """Note that a proxy ends, starts, stalls or loses touch with the registry (docs/operating.md).
 
-        If a row is not corrected by then, what was promised of its session may not hold: at once, or once another proxy
-        goes on with it.
+        Nothing happens if all rows were corrected since the registry was put back. Else the promises may not hold for a
+        session whose row was not corrected, and `World.void` gets the reason: at once, or, where the row was lost, once
+        a proxy goes on with the session.
 
         Args:
-            what: the disturbance, in words, for the reason why no promise holds.
+            what: the disturbance, in words, for the reason.
         """
         for session in self._known:
             self._disturbed[session] = f"{what} before the row of {session} was corrected"
@@ -95,7 +99,11 @@ class RegistryRestores:
                 self._world.void = self._disturbed[session]
 
     def names(self, session: SessionId, owner: Ownership) -> bool:
-        """Tell whether the registry names this owner at this epoch, also by what it had before it was put back."""
+        """Tell whether the registry names this owner at this epoch.
+
+        Where a row was not corrected since the registry was put back, the row before that has to name the same owner
+        and epoch.
+        """
         return self._world.registry.owner(session) == owner == self._known.get(session, owner)
 
     def has_lost(self, session: SessionId) -> bool:

@@ -66,7 +66,7 @@ class LinkTraffic:
         self.message_bytes = 0
 
     def count(self, message: LinkMessage, size: int) -> None:
-        """Count a message of `size` bytes."""
+        """Add a message to the counters: one of its kind, and its `size` in bytes."""
         self.messages[type(message).__name__] += 1
         self.message_bytes += size
 
@@ -205,11 +205,17 @@ class Process(ABC):
 
     @abstractmethod
     def advance_seen(self, below: int) -> None:
-        """Note that the site's log was read, or an append to it answered, below this offset; the highest one counts."""
+        """Note that the process has read its site's log, or has an answer to an append, up to below this offset.
+
+        A lower offset than an earlier one changes nothing.
+        """
 
     @abstractmethod
     def log_interrupted(self) -> None:
-        """Have the process compare its site's log, which was out of reach, with what was seen of it, if it runs."""
+        """Have the process compare its site's log, which was out of reach, with what was seen of it, a moment later.
+
+        A process that is down ignores it.
+        """
 
     @abstractmethod
     def seen_beyond(self, origin: Origin, offset: int) -> None:
@@ -256,9 +262,10 @@ class Process(ABC):
         """
 
     def stalls(self, action: Callable[[], None]) -> bool:
-        """Tell whether the process is stalled now; then the caller returns, and `action` is called when the stall ends.
+        """Keep `action` until the stall is over, if the process is stalled now; return whether it is.
 
-        Actions that are kept so are called in their order.
+        True: the caller returns without doing anything. Kept actions are called in their order, at the end of the
+        stall. False: `action` is not called.
         """
         wait = self.stalled_until - self.world.clock.time_ms
         self.still = wait > 0 or bool(self._stalled)
@@ -397,13 +404,17 @@ class Environment(Kernel):
     # ------------------------------------------------------------ what happens in it
 
     def loses(self, what: str) -> bool:
-        """Tell whether the next message of this name in `lose_next` is to get lost, and count it off."""
+        """Tell whether a message is to get lost by :attr:`lose_next`, and if so take one off the count of its name.
+
+        Args:
+            what: the name of a message between proxies, such as Prepare, or "answer" or "put", a blank and a proxy.
+        """
         lost = self.lose_next[what] > 0
         self.lose_next[what] -= lost
         return lost
 
     def next_connection(self) -> int:
-        """Return the number of the next connection of a client."""
+        """Return a number for another connection of a client: 1, 2, 3, ..."""
         self._connections += 1
         return self._connections
 

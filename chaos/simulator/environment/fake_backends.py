@@ -229,7 +229,11 @@ class PlainRegistry:
                 self.noted[session] = max(rank, self.noted.get(session, rank))
 
     def owner(self, session: SessionId) -> Ownership | None:
-        """Return a session's row; for one without, what it counts as: :func:`waypost.identity.without_row`."""
+        """Return a session's row; for a session without one, the row that it counts as.
+
+        That is a deleted row, or None where no row was ever removed (:func:`waypost.identity.without_row`, handover
+        rule 28).
+        """
         return self.owners.get(session) or without_row(self.generation_floor)
 
     def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:

@@ -112,7 +112,7 @@ class Kernel:
     # ------------------------------------------------------------ chance
 
     def chances(self, probability: float) -> bool:
-        """Draw whether something of this probability, from 0 to 1, happens now."""
+        """Draw from the random source of the run whether something of this probability, from 0 to 1, happens now."""
         return probability > 0 and self.rng.random() < probability
 
     def salt(self) -> int:

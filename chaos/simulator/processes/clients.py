@@ -259,7 +259,7 @@ class Client:
         self._step(Stop())
 
     def cut_off(self, wire: Wire) -> None:
-        """Learn that a connection has broken; if it is the present one, connect anew, unless the client is away."""
+        """Note that a connection has broken; if it is the present one, connect anew, unless the client is away."""
         if self.wire is wire:
             self.wire = None
             self._step(Lost("the connection broke"))
@@ -592,7 +592,7 @@ class Client:
             self.world.later(200, lambda: self.set_access(grants) if self.wanted is grants else None)
 
     def delete(self) -> None:
-        """Ask for the session to be deleted."""
+        """Ask for the client's session to be deleted; the answer comes later."""
         self.protocol.delete()
         self._speak()
 

@@ -102,7 +102,11 @@ class PerformingProcess(Process):
 
     @abstractmethod
     def trace(self, what: str) -> None:
-        """Note, in the trace and in the narrative, what the process does: ``starts``, behind the name of the proxy."""
+        """Note, in the trace and in the narrative, what the process does.
+
+        Args:
+            what: in words, such as ``starts``; the name of the proxy is put before.
+        """
 
     @abstractmethod
     def afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:

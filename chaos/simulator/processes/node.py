@@ -206,7 +206,10 @@ class Node(PerformingProcess):
         return self._replaced is not None and self._replaced is self.engine
 
     def advance_seen(self, below: int) -> None:
-        """Note that the site's log was read, or an append to it answered, below this offset; the highest one counts."""
+        """Note that the process has read its site's log, or has an answer to an append, up to below this offset.
+
+        A lower offset than an earlier one changes nothing.
+        """
         log = self.world.logs[self.site]
         self.read_below, log.seen_below = max(self.read_below, below), max(log.seen_below, below)
 
@@ -238,7 +241,10 @@ class Node(PerformingProcess):
         return self.guarded_log.is_interrupted
 
     def log_interrupted(self) -> None:
-        """Have the process compare its site's log, which was out of reach, with what was seen of it, if it runs."""
+        """Have the process compare its site's log, which was out of reach, with what was seen of it, a moment later.
+
+        A process that is down, or ends because its log was replaced, ignores it.
+        """
         if self.engine is not None and not self.is_log_replaced:
             self.schedule(self.world.delay(), self.guarded_log.compare)
 
@@ -265,7 +271,11 @@ class Node(PerformingProcess):
             self._live_by(lifecycle.Leave(marked=True))
 
     def trace(self, what: str) -> None:
-        """Note, in the trace and in the narrative, what the process does: ``starts``, behind the name of the proxy."""
+        """Note, in the trace and in the narrative, what the process does.
+
+        Args:
+            what: in words, such as ``starts``; the name of the proxy is put before.
+        """
         self.world.note(f"{self.proxy} {what}", narrate=True, by=self.proxy)
 
     def crash(self, *, disk_lost: bool = False) -> None:

@@ -39,7 +39,10 @@ class RunSummary:
 
 
 def play(seeds: range) -> RunSummary:
-    """Play the schedules of these seeds, one after the other; an error that one raises is a violation of it, FAULT."""
+    """Play the schedules of these seeds, one after the other, and return their summary.
+
+    An error that a schedule raises becomes its violation, of the kind FAULT.
+    """
     tally, began = RunSummary(), time.process_time()
     # A world is some thousand objects that live as long as it does: to look for garbage meanwhile finds nothing.
     gc.disable()

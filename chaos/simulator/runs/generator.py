@@ -76,7 +76,7 @@ MANIFOLD = (1, 1, 4)
 
 
 def draw(seed: int) -> Schedule:
-    """Return the schedule of a seed."""
+    """Return the schedule of a seed: always the same one, as long as this module is not changed."""
     run = _draw(seed)
     if random.Random(f"graph of {seed}").random() < HAS_GRAPH:
         run = with_graph(run)
@@ -152,7 +152,10 @@ def _aim(rng: random.Random, script: list[Step], actions: list[str]) -> None:
 
 
 def with_graph(run: Schedule) -> Schedule:
-    """Return the same run on three to five sites in place of its own, where links are cut and sites end for good."""
+    """Return a copy of a schedule on three to five sites, where links are cut for good and sites end for good.
+
+    Sites, links and the new steps are drawn by the schedule's seed.
+    """
     rng = random.Random(f"sites {run.seed}")
     names = "ABCDE"[: rng.choice((3, 3, 4, 5))]
     sites = {site: [f"{site.lower()}{n}" for n in range(1, 3 if rng.random() < 0.3 else 2)] for site in names}
@@ -165,7 +168,7 @@ def with_graph(run: Schedule) -> Schedule:
 
 
 def with_operators(run: Schedule) -> Schedule:
-    """Return the same run, in which operators remove links and add others."""
+    """Return a copy of a schedule with new steps, drawn by its seed: operators remove links and add others."""
     rng = random.Random(f"operators {run.seed}")
     script = list(run.script)
     for _ in range(rng.randint(1, 4)):
@@ -175,7 +178,7 @@ def with_operators(run: Schedule) -> Schedule:
 
 
 def with_leaves(run: Schedule) -> Schedule:
-    """Return the same run, in which operators say which sites pass nothing on, and change it."""
+    """Return a copy of a schedule with new steps, drawn by its seed: operators say which sites pass nothing on."""
     rng = random.Random(f"leaves {run.seed}")
     script = list(run.script)
     for _ in range(rng.randint(1, 3)):
@@ -185,7 +188,10 @@ def with_leaves(run: Schedule) -> Schedule:
 
 
 def with_roaming(run: Schedule) -> Schedule:
-    """Return the same run, in which receivers go to the nearest proxy, and come nearer to others."""
+    """Return a copy of a schedule whose receivers roam: they go to the nearest proxy.
+
+    New steps, drawn by the schedule's seed, bring receivers nearer to other proxies.
+    """
     rng = random.Random(f"roaming {run.seed}")
     script = list(run.script)
     for _ in range(rng.randint(1, 5)):
@@ -195,12 +201,15 @@ def with_roaming(run: Schedule) -> Schedule:
 
 
 def with_covering(run: Schedule) -> Schedule:
-    """Return the same run with expressions of which some cover others."""
+    """Return a copy of a schedule whose expressions cover each other, in an order drawn by its seed."""
     return replace(run, expressions=tuple(random.Random(f"expressions {run.seed}").sample(COVERING, len(COVERING))))
 
 
 def with_retention(run: Schedule) -> Schedule:
-    """Return the same run, in which logs lose their beginning to retention, and no journal is slowed down."""
+    """Return a copy of a schedule with new steps, drawn by its seed: logs lose their beginning to retention.
+
+    The steps that slow a journal down are left out.
+    """
     rng = random.Random(f"retention {run.seed}")
     script = [step for step in run.script if step[1] != "slow the journal"]
     for _ in range(rng.randint(1, 4)):
@@ -210,7 +219,10 @@ def with_retention(run: Schedule) -> Schedule:
 
 
 def with_orderly_ends(run: Schedule) -> Schedule:
-    """Return the same run, in which processes are told to end, some just when a proxy is in a certain phase."""
+    """Return a copy of a schedule with new steps, drawn by its seed: processes are told to end.
+
+    Some of them are told just when a proxy is in a certain phase.
+    """
     rng = random.Random(f"orderly ends {run.seed}")
     script = list(run.script)
     for _ in range(rng.randint(1, 3)):
@@ -221,7 +233,7 @@ def with_orderly_ends(run: Schedule) -> Schedule:
 
 
 def with_restored_registry(run: Schedule) -> Schedule:
-    """Return the same run, in which the registry is put back to a copy that was made before."""
+    """Return a copy of a schedule with new steps, drawn by its seed: the registry is put back to an earlier copy."""
     rng = random.Random(f"restored registry {run.seed}")
     script = list(run.script)
     for _ in range(rng.randint(1, 2)):
@@ -234,7 +246,10 @@ def with_restored_registry(run: Schedule) -> Schedule:
 
 
 def with_damage(run: Schedule) -> Schedule:
-    """Return the same run, in which logs and stores are damaged, and proxies begin anew that come upon it."""
+    """Return a copy of a schedule with new steps, drawn by its seed: logs and stores are damaged.
+
+    After most of these steps a proxy crashes, so that it reads its log again from an earlier place.
+    """
     rng = random.Random(f"damage {run.seed}")
     script = list(run.script)
     for _ in range(rng.randint(1, 3)):

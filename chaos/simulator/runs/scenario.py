@@ -211,7 +211,8 @@ class Scenario:
         """Perform `client NAME SESSION at PROXY [OPTION=VALUE ...]` (`words`: its arguments): add a client.
 
         100 ms pass, in which the client can attach. Options: window, expiry, receiver-expiry, reliability, queue,
-        discard, order, polls, as, password, receiver, version; the table of directives explains each.
+        discard, order, polls, roams, as, password, receiver, version; the table of directives, at the top of this
+        module, explains each.
         """
         name, session, _, proxy, *more = words
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
@@ -240,7 +241,7 @@ class Scenario:
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:
-        """Perform `access CLIENT WHO=LEVEL/PASSWORD ...` (`words`: its arguments): have it ask for this access.
+        """Perform `access CLIENT WHO=LEVEL/PASSWORD ...` (`words`: its arguments): have the client ask for this access.
 
         WHO: a principal, or ``anybody``; LEVEL: user, admin or owner; no WHO: the session is open to everybody.
         """
@@ -288,7 +289,7 @@ class Scenario:
         self.world.clients[words[0]].go(words[1])
 
     def do_near(self, rest: str, words: list[str]) -> None:
-        """`near CLIENT PROXY`: this proxy is the nearest one to the client from now on."""
+        """Perform `near CLIENT PROXY` (`words`: its arguments): let the proxy be the client's nearest one as of now."""
         self.world.come_near(*words)
 
     def do_give(self, rest: str, words: list[str]) -> None:
@@ -302,9 +303,10 @@ class Scenario:
         self.world.clients[words[0]].leave()
 
     def do_hang(self, rest: str, words: list[str]) -> None:
-        """Perform `hang CLIENT MS` (`words`: its arguments): lose its connection; the proxy learns of that MS ms later.
+        """Perform `hang CLIENT MS` (`words`: its arguments): lose the client's connection; the proxy learns of that
+        later.
 
-        Raises AssertionError: the client has no connection.
+        MS is the time until then, in ms. Raises AssertionError: the client has no connection.
         """
         wire = self.world.clients[words[0]].wire
         assert wire is not None, f"{words[0]} has no connection"
@@ -358,7 +360,7 @@ class Scenario:
         self.world.nodes[words[0]].deaf_until = self.world.clock.now_ms() + int(words[1])
 
     def do_part(self, rest: str, words: list[str]) -> None:
-        """Perform `part PROXY PROXY MS` (`words`: its arguments): lose handover messages between the two for MS ms."""
+        """Perform `part P Q MS` (`words`: its arguments): lose all handover messages between two proxies for MS ms."""
         one, other, for_ms = words
         self.world.part(one, other, int(for_ms))
         self.world.part(other, one, int(for_ms))
@@ -375,9 +377,9 @@ class Scenario:
             way.ms, way.damages, way.breaks = int(ms), options.get("damages", 0), options.get("breaks", 0)
 
     def do_version(self, rest: str, words: list[str]) -> None:
-        """Perform `version PROXY N` (`words`: its arguments): let it speak version N to all other proxies.
+        """Perform `version PROXY N` (`words`: its arguments): let the proxy speak version N to all other proxies.
 
-        Handover messages between them go over connections from now on.
+        Handover messages between these proxies go over connections from now on.
         """
         node = self.world.nodes[words[0]]
         node.version = int(words[1])
@@ -385,11 +387,14 @@ class Scenario:
             self.world.connect_proxies(node.proxy, other)
 
     def do_newer(self, rest: str, words: list[str]) -> None:
-        """Perform `newer PROXY` (`rest`: its argument): let it add an unknown field to its handover messages."""
+        """Perform `newer PROXY` (`rest`: its argument): let the proxy add an unknown field to its handover messages."""
         self.world.nodes[rest].newer = True
 
     def do_strange(self, rest: str, words: list[str]) -> None:
-        """Perform `strange PROXY PROXY` (`words`: its arguments): send a message that the second proxy cannot know."""
+        """Perform `strange P Q` (`words`: its arguments): send Q, from P, a message of a kind that no version knows.
+
+        Handover messages between the two proxies go over connections from now on.
+        """
         way, _ = self.world.connect_proxies(*words)
         way.carry(msgspec.msgpack.encode({"type": "prepare in parts", "session": "s"}))
 
@@ -430,7 +435,7 @@ class Scenario:
     def do_lose_end(self, rest: str, words: list[str]) -> None:
         """Perform `lose-end SITE N` (`words`: its arguments): let the site's log lose its last N records.
 
-        The log is away for LOG_AWAY_MS before that.
+        The log goes away now, and comes back without these records LOG_AWAY_MS later.
         """
         self.world.lose_end(SiteId(words[0]), int(words[1]))
 
@@ -439,14 +444,14 @@ class Scenario:
 
         Raises:
             ValueError: there is no such record.
-            AssertionError: it is not one that may be damaged.
+            AssertionError: the record cannot be damaged, or is damaged already.
         """
         log = self.world.logs[SiteId(words[0])]
         *_, last = (at for at, record in log.everything() if record.__struct_config__.tag == words[1])
         assert log.damage(last)
 
     def do_damage_store(self, rest: str, words: list[str]) -> None:
-        """Perform `damage-store PROXY` (`words`: its argument): flip a bit in the first entry of its store.
+        """Perform `damage-store PROXY` (`words`: its argument): flip a bit in the first entry of the proxy's store.
 
         Raises AssertionError: the store has no entries.
         """

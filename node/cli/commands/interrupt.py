@@ -62,6 +62,7 @@ def end_at_once(*_: object) -> NoReturn:
 @contextmanager
 def blocking() -> Iterator[None]:
     """Return a context in which Ctrl-C interrupts what blocks the event loop: a read of stdin, a write to a full pipe.
+    Outside of :func:`run` the context has no effect.
 
     Raises:
         KeyboardInterrupt: at Ctrl-C in the block, or before it.
@@ -116,7 +117,8 @@ def _roused(interrupts: _Interrupts) -> Iterator[None]:
 
 
 def run(command: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine in an event loop of its own, and return its result.
+    """Run a command's coroutine in an event loop of its own, and return its result. Call it in the main thread, where
+    no loop runs.
 
     Raises:
         KeyboardInterrupt: Ctrl-C has cancelled the coroutine, and it has ended in order.

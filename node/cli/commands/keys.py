@@ -33,13 +33,22 @@ def new_keys(scheme: str) -> list[Key]:
 
 
 def print_keys(keys: list[Key], form: Form) -> None:
-    """Print keys, one a line, as :func:`read_keys` reads them. `form`: the form that `keys` have."""
+    """Print keys, one a line, as :func:`read_keys` reads them.
+
+    Args:
+        keys: all of one form.
+        form: the form that they have, raw or public, to be printed.
+    """
     for key in keys:
         print(key.scheme, key.side, form, key.value.hex())
 
 
 def public_keys(file: Path) -> list[Key]:
-    """Return the public forms of the raw keys in a file. Raises Refused: it has none, or a line of it is no raw key."""
+    """Return the public forms of the raw keys in a file.
+
+    Raises:
+        Refused: the file cannot be read or has no key, or a line of it is no raw key; or there are too many.
+    """
     return [key.public for key in _read(file, {PRODUCER: "raw", CONSUMER: "raw"}).listed()]
 
 

@@ -18,9 +18,10 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
     """Print the links between sites, each with whether it is in the dispatching tree, and which directions are up.
 
     Args:
-        config: names the registry; nothing else of it counts.
+        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
 
     Raises:
+        BadConfiguration: these files cannot be used.
         NotFound: there is no such registry.
         RegistryUnavailable: the registry does not answer.
     """
@@ -42,11 +43,14 @@ async def change(config: NodeConfig, one: str, other: str, *, leaves: Sequence[s
     """Add the link between two sites to the registry, change the one that there is, or remove it; print what was done.
 
     Args:
-        config: names the registry; nothing else of it counts.
+        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
+        one: a site at one end.
+        other: the site at the other end; the order of the two does not matter.
         leaves: the ends of the link, of `one` and `other`, that pass nothing on; None: the link is removed.
 
     Raises:
-        BadArgument: both names are one site's, no site can have a name, or a leaf is no end of the link.
+        BadArgument: `one` and `other` are the same site, one is no name of a site, or a leaf is no end of the link.
+        BadConfiguration: a TLS file cannot be used.
         NotFound: there is no such registry, or no such link to be removed.
         RegistryUnavailable: the registry does not answer.
     """

@@ -62,17 +62,18 @@ def address(proxy: str | None) -> str:
 
 
 def request(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
-    """Return the answer of a page of a proxy, decoded from JSON. An operator's token is sent if the variable TOKEN has
-    one.
+    """Request a page of a proxy, and return its answer, decoded from JSON; block until then. An operator's token is
+    sent if the environment's variable TOKEN has one.
 
     Args:
         proxy: its URL, ws:// or wss://.
         path: of the page, with its query.
-        body: to be sent as JSON; None: there is none.
+        body: to be sent as JSON, by a POST; None: there is none.
         post: whether it is a POST although it has no body.
 
     Raises:
         WaypostError: the error that the proxy answers with.
+        BadConfiguration: the proxy is at wss://, and a file that the environment names for TLS cannot be used.
         Unreachable: the proxy does not answer within ANSWER_S seconds, or what answers is no proxy.
     """
     url = "http" + proxy.removeprefix("ws") + path

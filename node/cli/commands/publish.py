@@ -37,8 +37,8 @@ def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notifica
         lines: whether stdin has one JSON object a line; `attributes` is empty then.
 
     Raises:
-        Refused: there is nothing to publish, or a text is no notification; `field` names the attribute, and with
-            `lines` the message names the line.
+        Refused: as the iterator advances: there is nothing to publish, `attributes` does not go with `lines`, or a text
+            is no notification; `field` names the attribute, and with `lines` the message names the line.
     """
     if lines and attributes:
         raise BadNotification("what is published is read from stdin; leave out --lines, or what is on the command line")

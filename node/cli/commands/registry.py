@@ -16,6 +16,7 @@ async def registry_of(config: NodeConfig) -> AsyncIterator[Registry]:
     """Return a context with the registry that the configuration names, started; it is closed at the end of the block.
 
     Raises:
+        BadConfiguration: a TLS file of the configuration cannot be used.
         NotFound: there is no registry where the configuration says.
         RegistryUnavailable: the registry does not answer.
     """
@@ -30,8 +31,13 @@ async def registry_of(config: NodeConfig) -> AsyncIterator[Registry]:
 
 
 async def all_rows(registry: Registry) -> Reloaded:
-    """Return all rows that the watch reports, as they are now. Raises RegistryUnavailable: the registry does not
-    answer.
+    """Return all rows that the watch reports, as they are now.
+
+    Args:
+        registry: started.
+
+    Raises:
+        RegistryUnavailable: the registry does not answer.
     """
     async with aclosing(registry.watch()) as events:  # type: ignore[type-var]
         async for event in events:

@@ -170,7 +170,8 @@ def change(what: str, session: str, changes: dict[str, Any], *, proxy: str | Non
 
     Raises:
         NotFound, Refused: as the proxy answers.
-        NoAnswer: nobody knows whether the change was made, and it is none of SAME_AGAIN.
+        NoAnswer: the change may have been made or not. A change whose repetition does no harm (`what` in SAME_AGAIN) is
+            requested again instead.
         Unreachable: the proxy does not answer, or the session went on changing hands.
     """
     url = address(proxy)

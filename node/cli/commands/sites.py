@@ -18,12 +18,13 @@ SHOWN = 5
 
 async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
     """Have the registry begin the next log epoch of a site, whose log has nothing of the earlier ones (handover rule
-    27).
+    27); print the new log epoch.
 
     Args:
-        config: names the registry; nothing else of it counts.
+        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
 
     Raises:
+        BadConfiguration: these files cannot be used.
         NotFound: there is no such registry, or it knows of no log of that site.
         Refused: a proxy of the site runs, or somebody else changed the row at the same time.
         RegistryUnavailable: the registry does not answer.
@@ -74,14 +75,15 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
 
 
 async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) -> None:
-    """Remove the links of a site, and the address of its checkpoints, from the registry.
+    """Remove the links of a site, and the address of its checkpoints, from the registry; print what was removed.
 
     Args:
-        config: names the registry; nothing else of it counts.
+        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
         anyway: whether to do so even if sessions may have their last checkpoint at that site alone.
 
     Raises:
         BadArgument: `site` is empty.
+        BadConfiguration: a TLS file cannot be used.
         NotFound: there is no such registry, or it knows of no such site.
         Refused: a proxy of the site runs; or sessions may have their last checkpoint there alone, and not `anyway`.
         RegistryUnavailable: the registry does not answer.

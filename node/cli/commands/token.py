@@ -15,10 +15,11 @@ async def token(config: NodeConfig, principal: str, expiry_s: int, *, as_json: b
     """Print a token that proves a principal to every proxy of the federation, signed with the registry's secret.
 
     Args:
-        config: names the registry; nothing else of it counts.
+        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
         expiry_s: how long the token holds from now, in seconds.
 
     Raises:
+        BadConfiguration: these files cannot be used.
         NotFound: there is no registry where the configuration says, or no proxy has ever used it.
         RegistryUnavailable: the registry does not answer.
     """
