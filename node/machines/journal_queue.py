@@ -134,8 +134,8 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
     def effect(self, kind: type[Any], input: Put | Written | Failed | Deadline) -> Write | Answer:
         """Return the effect of that kind, and move the queue on. For :meth:`step` only.
 
-        A Write has the next facts, up to the first Attest with which they are more than FACTS_BYTES // 8 bytes. An Answer
-        goes to those whose facts were written, which leave the queue. `input` does not count.
+        A Write has the next facts, up to the first Attest with which they are more than FACTS_BYTES // 8 bytes. An
+        Answer goes to those whose facts were written, which leave the queue. `input` does not count.
         """
         return Write(self._next_facts()) if kind is Write else Answer(self._take_written())
 
