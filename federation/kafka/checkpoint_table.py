@@ -113,9 +113,9 @@ class CheckpointTable:
         entry = self._entries.get(session)
         if entry is None:
             return ()
-        of_owner = (decode_checkpoint(entry.of_owners.body),) if entry.of_owners.body else ()
+        of_owner = (decode_checkpoint(entry.of_owners.body),) if entry.of_owners != NONE else ()
         is_hidden = entry.of_makers.rank < entry.of_owners.rank or (of_owner and entry.of_makers.is_damaged)
-        if is_hidden or not entry.of_makers.body:
+        if is_hidden or entry.of_makers == NONE:
             return of_owner
         return (*of_owner, decode_checkpoint(entry.of_makers.body))
 

@@ -565,8 +565,8 @@ class LinkReceiver:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due at `now_ms`, by emitting effects: elections, openings, and requests for the lease of the link
-        and for filters.
+        """Do what is due at `now_ms`, by emitting effects: elections and resignations, openings, and requests for the
+        lease of the link and for filters.
         """
         self._keep_lease(now_ms)
         if (self.epoch and now_ms >= self._unnamed_ms) or (self.phase is Phase.WAITING and now_ms >= self._due):

@@ -176,7 +176,8 @@ def is_lost(site: SiteId, row: SiteLogRow, mark: LogMark) -> bool:
 
 
 def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:
-    """Return the log epoch of the first record that the log has.
+    """Return the log epoch of the first record that the log has. Where the log still has the record at the mark
+    (`seen.intact`), it is that of the mark instead: the log is read on from there.
 
     Args:
         row: of the site's log, in the registry.

@@ -34,8 +34,9 @@ class RateLimitedLog:
             method(event, **fields)
 
     def report_suppressed(self, *, at_once: bool = False) -> None:
-        """Write how many lines of each kind were suppressed, once LOG_LINES_MS are over, or now with `at_once`. Call it
-        now and then: nothing else writes the counts.
+        """Write how many lines of each kind were suppressed, once LOG_LINES_MS are over, or now with `at_once`.
+
+        Call it now and then: otherwise only the next :meth:`write` writes the counts.
         """
         if not self._kinds:
             return

@@ -218,8 +218,10 @@ class Connection:
 
 
 def problem(error: WaypostError, message: ClientMessage) -> Problem:
-    """Return the Problem that answers a client's message which was refused with this error; it is not sent here. It
-    names what the message was about.
+    """Return the Problem that answers a client's message which was refused with this error; it is not sent here.
+
+    It names the session, subscription, publish, deletion or change of access or keys that the message was about; its
+    `about` is None for other messages.
     """
     about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | AboutKeys | None = None
     match message:

@@ -54,7 +54,9 @@ class EndReplies:
             answer()
 
     def ends_changed(self, session: Session) -> None:
-        """Give the answers of the session whose subscriptions have known ends by now."""
+        """Call the answers of this session (:meth:`reply_when_known`) for subscriptions whose ends are known in all
+        origins by now, each once; the others go on waiting.
+        """
         self._give(lambda waiting: waiting.session is session and not waiting.is_awaited)
 
     def session_removed(self, session: SessionId) -> None:

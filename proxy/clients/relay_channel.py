@@ -58,7 +58,8 @@ class RelayChannel:
         return min([self.last_received_ms, *unheard]) + SILENCE_MS
 
     def broken(self, now: int) -> bool:
-        """Tell whether the other end has been silent, or has confirmed nothing, for SILENCE_MS.
+        """Tell whether the other end has been silent for SILENCE_MS, or has confirmed nothing for so long while
+        something that was sent waits for it.
 
         Args:
             now: in ms of the engine's clock.

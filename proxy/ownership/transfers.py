@@ -42,10 +42,12 @@ class Transfers:
         self.proceed()
 
     def fetch(self, wanted: FetchRequested) -> None:
-        """Begin to take a session over from its live owner.
+        """Begin to take a session over from its live owner; while a transfer of it to here runs, only set its key.
 
         The result is reported as the event SessionServed, or with the key of `wanted` as RelayRequested or
-        TransferFailed. If the owner's lease ends first, SessionRequested asks for a failover.
+        TransferFailed: this at once, where a copy of the session is here or no lease holds. If the owner's lease ends
+        before the copy is staged, TransferFailed is reported, and SessionRequested asks for a failover. If our own
+        lease ends, nothing is reported.
         """
         self.targets.fetch(wanted.session, wanted.owner, wanted.request, key=wanted.key)
 

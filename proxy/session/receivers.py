@@ -236,7 +236,8 @@ class Receiver:
     # ------------------------------------------------------------ what it has
 
     def raise_frontier(self, frontier: Mapping[Origin, int]) -> None:
-        """Raise the receiver's frontier, of each origin: its application was given all up to there.
+        """Raise the receiver's frontier, of each origin where the given one is higher: nothing at or below it is owed
+        to the receiver any more.
 
         The numbers of entries do not follow; :meth:`Session.raise_frontier` moves both.
         """

@@ -44,6 +44,13 @@ def test_damaged_checkpoint_of_an_owner_counts_as_the_last_of_its_epoch() -> Non
     assert made.is_news(checkpoint(5, 1))
 
 
+def test_empty_checkpoint_of_an_owner_is_a_damaged_one() -> None:
+    made = CheckpointTable()
+    made.apply(b"s|1", b"")
+    with pytest.raises(BadRecord):
+        made.latest(SessionId("s"))
+
+
 def test_damaged_first_checkpoint_hides_and_refuses_none_of_an_owner() -> None:
     made = table((4, 1))
     made.apply(b"s|1|7.0", b"damaged")

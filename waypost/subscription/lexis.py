@@ -169,7 +169,7 @@ def string_of(token: str) -> str:
 
 
 def write_name(name: str) -> str:
-    """Return the NAME token of a name: the least escaped one."""
+    """Return the NAME token of a name, which must not be empty: the least escaped one."""
     plain = (c if _PLAIN_NAME_CHARACTER.match(c) else "\\" + c for c in name)
     token = "".join(plain)
     return token if name[0].isalpha() or name[0] == "_" or token[0] == "\\" else "\\" + token
