@@ -215,7 +215,8 @@ def alternatives_of(expression: str) -> tuple[Term, ...]:
     """Return the terms of a valid expression: it matches exactly where one of these alternatives does."""
     tree = parse(expression).tree
     alternatives = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
-    return tuple(map(_term, alternatives))
+    # One without an attribute is bottom for every notification, else the parser had folded it: it wants nothing.
+    return tuple(_term(alternative) for alternative in alternatives if names(alternative))
 
 
 def _term(alternative: Node) -> Term:

@@ -257,6 +257,13 @@ def test_expression_matches_exactly_when_one_of_its_terms_with_a_named_attribute
     assert all(term.concerns(attributes) for term in met)
 
 
+def test_alternative_that_is_bottom_for_every_notification_wants_nothing() -> None:
+    harness = Quenched()
+    harness.ask("a")
+    harness.register("a == 1 || 0 == 0 / 0")
+    assert harness.terms == {"a == 1"}
+
+
 def test_expression_that_matches_every_notification_is_reported_to_any_quench() -> None:
     harness = Quenched()
     harness.ask("a")
