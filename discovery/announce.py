@@ -7,7 +7,6 @@ the next.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from discovery.multicast import LOOPBACK, LOOPBACK_6, multicast, own_addresses, reachable_addresses
+from waypost.client.address import is_ip_address
 from waypost.errors import Unreachable
 
 SERVICE = "_waypost._tcp.local."
@@ -61,7 +61,7 @@ class Announcement:
         """
         if self.host == "localhost":
             return [LOOPBACK]
-        if _is_address(self.host):
+        if is_ip_address(self.host):
             return [self.host]
         return reachable_addresses() or [LOOPBACK]
 
@@ -116,12 +116,19 @@ async def announce(current: Callable[[], Announcement]) -> None:
         Unreachable: there is no multicast here, or a name or an address is too long for DNS.
     """
     while True:
-        addresses = (audience(current()), current().addresses)
-        async with announced(current()) as announcement:
+        announcement = current()
+        ways = _ways(announcement)
+        async with announced(announcement) as published:
             # A host that comes to another network has other addresses, and zeroconf does not see that.
-            while (audience(current()), current().addresses) == addresses:
-                await announcement.update(current())
+            while _ways(announcement) == ways:
+                await published.update(announcement)
                 await asyncio.sleep(UPDATE_EVERY_S)
+                announcement = current()
+
+
+def _ways(announcement: Announcement) -> tuple[list[str], list[str]]:
+    """Return the addresses of the interfaces to announce on, and those that are announced."""
+    return audience(announcement), announcement.addresses
 
 
 def _info(announcement: Announcement, service: str) -> AsyncServiceInfo:
@@ -144,14 +151,6 @@ def _info(announcement: Announcement, service: str) -> AsyncServiceInfo:
         raise Unreachable(
             "a name or an address is too long for DNS, which allows 255 bytes", field="discovery"
         ) from None
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _label(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from zeroconf import ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
@@ -115,16 +116,7 @@ async def find() -> list[ProxyAddress]:
         Unreachable: there is no multicast here.
     """
     wanted = os.environ.get(FEDERATION, "")
-    found = [
-        ProxyAddress(
-            url=announcement.url,
-            proxy=announcement.proxy,
-            site=announcement.site,
-            load=announcement.load,
-            federation=announcement.federation,
-        )
-        for announcement in await proxies()
-    ]
+    found = [ProxyAddress(**asdict(announcement)) for announcement in await proxies()]
     return [proxy for proxy in found if proxy.federation.startswith(wanted)]
 
 

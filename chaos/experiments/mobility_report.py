@@ -7,7 +7,7 @@ import gc
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from chaos.experiments.mobility import Mobility, Outcome, measure
@@ -25,6 +25,7 @@ UNITS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Variation:
     """Runs that differ in one parameter, or one run.
 
@@ -34,8 +35,9 @@ class Variation:
         runs: one for each of them.
     """
 
-    def __init__(self, name: str, at: Sequence[float], runs: Sequence[Mobility]) -> None:
-        self.name, self.at, self.runs = name, at, runs
+    name: str
+    at: Sequence[float]
+    runs: Sequence[Mobility]
 
 
 def varied(mobility: Mobility, over: str | None) -> Variation:

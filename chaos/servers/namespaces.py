@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import uuid
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,7 @@ from waypost.errors import Unreachable
 IP_TIMEOUT_S = 10
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """A network namespace with a loopback and one other interface.
 
@@ -22,8 +24,10 @@ class Host:
         ipv4, ipv6: its addresses, without a prefix length; "": it has none.
     """
 
-    def __init__(self, name: str, interface: str, *, ipv4: str, ipv6: str) -> None:
-        self.name, self.interface, self.ipv4, self.ipv6 = name, interface, ipv4, ipv6
+    name: str
+    interface: str
+    ipv4: str
+    ipv6: str
 
     def command(self, *words: str) -> list[str]:
         """Return the command line that runs `words`, a program and its arguments, on this host."""
@@ -59,28 +63,16 @@ class TwoHosts:
     def __init__(self, *, ipv4: bool = True) -> None:
         mark = uuid.uuid4().hex[:6]
         addresses = ("10.77.0.1", "10.77.0.2") if ipv4 else ("", "")
-        self.one = Host(f"waypost-{mark}-1", f"wp{mark}-1", ipv4=addresses[0], ipv6="fd77::1")
-        self.other = Host(f"waypost-{mark}-2", f"wp{mark}-2", ipv4=addresses[1], ipv6="fd77::2")
+        self.one = Host(name=f"waypost-{mark}-1", interface=f"wp{mark}-1", ipv4=addresses[0], ipv6="fd77::1")
+        self.other = Host(name=f"waypost-{mark}-2", interface=f"wp{mark}-2", ipv4=addresses[1], ipv6="fd77::2")
 
     def __enter__(self) -> Self:
         try:
             for host in (self.one, self.other):
                 _ip("netns", "add", host.name)
-            one, other = self.one, self.other
-            _ip(
-                "link",
-                "add",
-                one.interface,
-                "netns",
-                one.name,
-                "type",
-                "veth",
-                "peer",
-                other.interface,
-                "netns",
-                other.name,
-            )
-            for host in (one, other):
+            ends = [(host.interface, "netns", host.name) for host in (self.one, self.other)]
+            _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
+            for host in (self.one, self.other):
                 host.configure()
         except BaseException:
             self._remove()

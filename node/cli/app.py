@@ -31,7 +31,7 @@ from node.cli.options import (
     of_registry,
     with_settings,
 )
-from node.configuration.config import is_loopback, load_serving
+from node.configuration.config import load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
 
@@ -278,6 +278,7 @@ def gateway(
     from node.cli.commands.gateway import serve_peers
     from node.cli.commands.interrupt import run
     from node.cli.commands.proxy_client import token_of
+    from waypost.client.address import is_loopback
 
     if cost > ttl:
         raise Refused(f"a TTL of {ttl} does not pay for it: nothing without a peer would be propagated", field="cost")

@@ -485,6 +485,8 @@ def _check_backend_tls(config: NodeConfig) -> None:
 
 def _check_exposure(config: NodeConfig) -> None:
     """Raises BadConfiguration: anybody on the network could use the proxy, and nobody said that this is meant."""
+    from waypost.client.address import is_loopback
+
     protected = config.tls_cert or config.publishers or config.operators
     if is_loopback(config.host) or protected or config.insecure:
         return
@@ -493,18 +495,6 @@ def _check_exposure(config: NodeConfig) -> None:
         "operators; say --tls-cert, --publishers or --operators, or --insecure if this is meant",
         field="host",
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is on the loopback. A name other than localhost is not: it may resolve to any address."""
-    from ipaddress import ip_address
-
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def authority(host: str, port: int) -> str:

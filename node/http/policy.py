@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from node.configuration.config import NodeConfig, is_loopback, is_unspecified
+from node.configuration.config import NodeConfig, is_unspecified
+from waypost.client.address import is_ip_address, is_loopback
 from waypost.errors import BadMessage, ForeignOrigin, Misdirected, Refused, WrongContentType
 
 PROBES = ("/livez", "/readyz")
@@ -44,15 +44,6 @@ def host_name(header: str) -> str:
     if parts.netloc != header or "@" in header:
         return ""
     return (parts.hostname or "").removesuffix(".")
-
-
-def is_address(name: str) -> bool:
-    """Tell whether a host is an IP address, which no name server can point elsewhere."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def is_json(content_type: str) -> bool:
@@ -94,7 +85,7 @@ class WebPolicy:
         name = host_name(host)
         if name in self.names:
             return True
-        return (self.loopback and is_loopback(name)) or (self.addresses and is_address(name))
+        return (self.loopback and is_loopback(name)) or (self.addresses and is_ip_address(name))
 
     def refusal(self, kind: str, method: str, path: str, headers: Headers) -> Refused | None:
         """Return the reason why a request is refused; None: it is accepted. Only computes.

@@ -1,4 +1,4 @@
-"""Addresses of proxies: which are valid, and which ones a client may follow that another proxy has named."""
+"""Addresses of proxies: which are valid, where they lead, and which ones a client may follow that a proxy has named."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def may_follow(url: str, here: str) -> bool:
         return False
     if present.scheme == "wss" and parts.scheme != "wss":
         return False
-    return not _is_loopback(parts.hostname or "") or _is_loopback(present.hostname or "")
+    return not is_loopback((parts.hostname or "").rstrip(".")) or is_loopback((present.hostname or "").rstrip("."))
 
 
 def _split(url: object) -> SplitResult | None:
@@ -57,10 +57,20 @@ def _split(url: object) -> SplitResult | None:
     return parts
 
 
-def _is_loopback(host: str) -> bool:
-    if host.lower().rstrip(".") == "localhost":
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is on the loopback. A name other than localhost is not: it may resolve to any address."""
+    if host.lower() == "localhost":
         return True
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_ip_address(host: str) -> bool:
+    """Tell whether a host is an IP address, which no name server can point elsewhere."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

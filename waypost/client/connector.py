@@ -358,10 +358,10 @@ class Connector:
         self._protocol.disconnected()
         if self.state is ConnectorState.STOPPED:
             return []
-        if not self._is_let_in and self._next_url is None and self.state is not ConnectorState.FINDING:
-            self._avoid_here(now_ms)
         if self._next_url is not None:
             return self._open_next(now_ms)
+        if not self._is_let_in and self.state is not ConnectorState.FINDING:
+            self._avoid_here(now_ms)
         if lost.misconfigured is None:
             self._unusable.pop(self._url, None)
         elif not self._was_opened:

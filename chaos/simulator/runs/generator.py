@@ -8,6 +8,7 @@ rare pairs meet. Every third one waits for a phase of a handover, or of a recove
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 from chaos.simulator.checks.phases import PHASES
@@ -167,24 +168,27 @@ def with_graph(run: Schedule) -> Schedule:
     return replace(run, sites=sites, shape=shape, link_lease_ms=lease_ms, script=script)
 
 
+def _with_steps(
+    run: Schedule, rng: random.Random, most: int, name: Callable[[], str], *, longest_ms: int = 1_500
+) -> Schedule:
+    """Return the same run with one to `most` steps more, anywhere, each after a wait of up to `longest_ms`."""
+    script = list(run.script)
+    for _ in range(rng.randint(1, most)):
+        step = (rng.randint(0, longest_ms), name(), rng.getrandbits(16))
+        script.insert(rng.randint(0, len(script)), step)
+    return replace(run, script=script)
+
+
 def with_operators(run: Schedule) -> Schedule:
     """Return a copy of a schedule with new steps, drawn by its seed: operators remove links and add others."""
     rng = random.Random(f"operators {run.seed}")
-    script = list(run.script)
-    for _ in range(rng.randint(1, 4)):
-        step = (rng.randint(0, 1_500), rng.choice(("remove a link", "add a link")), rng.getrandbits(16))
-        script.insert(rng.randint(0, len(script)), step)
-    return replace(run, script=script)
+    return _with_steps(run, rng, 4, lambda: rng.choice(("remove a link", "add a link")))
 
 
 def with_leaves(run: Schedule) -> Schedule:
     """Return a copy of a schedule with new steps, drawn by its seed: operators say which sites pass nothing on."""
     rng = random.Random(f"leaves {run.seed}")
-    script = list(run.script)
-    for _ in range(rng.randint(1, 3)):
-        step = (rng.randint(0, 1_500), "make a site a leaf", rng.getrandbits(16))
-        script.insert(rng.randint(0, len(script)), step)
-    return replace(run, script=script)
+    return _with_steps(run, rng, 3, lambda: "make a site a leaf")
 
 
 def with_roaming(run: Schedule) -> Schedule:
@@ -193,11 +197,7 @@ def with_roaming(run: Schedule) -> Schedule:
     New steps, drawn by the schedule's seed, bring receivers nearer to other proxies.
     """
     rng = random.Random(f"roaming {run.seed}")
-    script = list(run.script)
-    for _ in range(rng.randint(1, 5)):
-        step = (rng.randint(0, 1_500), "come nearer", rng.getrandbits(16))
-        script.insert(rng.randint(0, len(script)), step)
-    return replace(run, roams=True, script=script)
+    return replace(_with_steps(run, rng, 5, lambda: "come nearer"), roams=True)
 
 
 def with_covering(run: Schedule) -> Schedule:
@@ -212,10 +212,7 @@ def with_retention(run: Schedule) -> Schedule:
     """
     rng = random.Random(f"retention {run.seed}")
     script = [step for step in run.script if step[1] != "slow the journal"]
-    for _ in range(rng.randint(1, 4)):
-        step = (rng.randint(0, 100), "forget the beginning", rng.getrandbits(16))
-        script.insert(rng.randint(0, len(script)), step)
-    return replace(run, script=script)
+    return _with_steps(replace(run, script=script), rng, 4, lambda: "forget the beginning", longest_ms=100)
 
 
 def with_orderly_ends(run: Schedule) -> Schedule:
