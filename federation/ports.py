@@ -353,11 +353,15 @@ class LeaseRenewer(Protocol):
     first.
     """
 
-    def same_lease(self, lease: Lease) -> Lease:
-        """Return a handle of the same lease that is renewed over this connection; the lease itself does not change.
+    async def renew(self, lease: Lease) -> bool:
+        """Renew the lease as its own :meth:`Lease.renew` does, over this connection.
+
+        Returns:
+            False: the lease has ended for good, or its proxy was announced again, and it is not renewed.
 
         Raises:
             Internal: `lease` is of another kind of registry.
+            RegistryUnavailable: it is not known whether the lease was renewed.
         """
         ...
 

@@ -192,10 +192,13 @@ class Weights:
             self._first = numpy.concatenate([self._first, numpy.zeros_like(self._first)])
             self._each = numpy.concatenate([self._each, numpy.zeros_like(self._each)])
             self._once = numpy.concatenate([self._once, numpy.zeros_like(self._once)])
-        indices, first = list(rows), rows[0]
-        self._total_each += each - float(self._each[indices].sum())
-        self._total_once += once - float(self._once[first])
-        self._first[indices], self._each[indices], self._once[first] = first, each / len(indices), once
+        first, each_row = rows[0], each / len(rows)
+        self._total_once += once - self._once.item(first)
+        self._once[first] = once
+        # One at a time: an entry has few rows, mostly one, and numpy takes longer to begin than for all of them.
+        for row in rows:
+            self._total_each += each_row - self._each.item(row)
+            self._first[row], self._each[row] = first, each_row
 
     def of(self, postings: Sequence[Posting], factor: float, *, repeating: bool) -> float:
         """Return the estimated time to evaluate what these postings hit, in nanoseconds.

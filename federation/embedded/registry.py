@@ -85,8 +85,7 @@ class EmbeddedLease:
         Raises:
             RegistryUnavailable: it is not known whether the lease was renewed.
         """
-        now = self._registry.now()
-        return await self._registry.change(lambda c: rows.renew(c, self.number, now(), self.ttl_ms))
+        return await self._registry.renew(self)
 
     async def revoke(self) -> None:
         """End the lease now, with all rows under it; one that has ended is no error. Raises RegistryUnavailable
@@ -192,15 +191,21 @@ class EmbeddedRegistry:
         number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms, earlier=earlier, replace=replace))
         return EmbeddedLease(self, number, ttl_ms)
 
-    def same_lease(self, lease: Lease) -> EmbeddedLease:
-        """Return a handle of a lease, granted over another handle of the same file, that is renewed over this one.
+    async def renew(self, lease: Lease) -> bool:
+        """Renew a lease, also one that was granted over another handle of the same file
+        (:meth:`federation.ports.LeaseRenewer.renew`).
+
+        Returns:
+            False: the lease has ended for good, or its proxy was announced again, and it is not renewed.
 
         Raises:
             Internal: it is a lease of another kind of registry.
+            RegistryUnavailable: it is not known whether the lease was renewed.
         """
         if not isinstance(lease, EmbeddedLease):
             raise Internal(f"{type(lease).__name__} is no lease of this registry")
-        return EmbeddedLease(self, lease.number, lease.ttl_ms)
+        now = self.now()
+        return await self.change(lambda c: rows.renew(c, lease.number, now(), lease.ttl_ms))
 
     async def forget_site(self, site: SiteId) -> bool:
         """Remove the address of a site's checkpoints: nobody looks for any there from now on

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from federation.ports import Lease, LeaseRenewer
@@ -40,12 +41,20 @@ class Heart:
 
 
 class Renewals:
-    """A lease and the clock, joined to the machine that says when it is renewed (`node/machines/lease_keeper.py`)."""
+    """The renewal of a lease and the clock, joined to the machine that says when it is due
+    (`node/machines/lease_keeper.py`).
 
-    def __init__(self, lease: Lease, clock: Clock) -> None:
-        self._lease = lease
+    Args:
+        renew: renews the lease once, as :meth:`federation.ports.Lease.renew` does.
+        ttl_ms: of the lease, in ms.
+        clock: by which a lease holds.
+    """
+
+    def __init__(self, renew: Callable[[], Awaitable[bool]], ttl_ms: int, clock: Clock) -> None:
+        self._renew = renew
+        self._ttl_ms = ttl_ms
         self._clock = clock
-        self._keeper = LeaseKeeper(lease.ttl_ms, clock.now_ms())
+        self._keeper = LeaseKeeper(ttl_ms, clock.now_ms())
 
     def pause_s(self) -> float:
         """Return how long to wait for the next renewal, in seconds."""
@@ -63,8 +72,8 @@ class Renewals:
         """
         began = self._clock.now_ms()
         try:
-            async with asyncio.timeout(self._lease.ttl_ms / 1000):
-                is_held = await self._lease.renew()
+            async with asyncio.timeout(self._ttl_ms / 1000):
+                is_held = await self._renew()
         except (WaypostError, TimeoutError):
             self._keeper.failed(self._clock.now_ms())
             raise
@@ -134,8 +143,7 @@ class LeaseRenewal:
 
     async def _run(self, lease: Lease, stop: threading.Event, tell: Callable[..., None]) -> None:
         registry = self._connect()
-        renewed_lease = registry.same_lease(lease)
-        renewals = Renewals(renewed_lease, self._clock)
+        renewals = Renewals(partial(registry.renew, lease), lease.ttl_ms, self._clock)
         try:
             while not await asyncio.to_thread(stop.wait, renewals.pause_s()):
                 if not self._heart.beats:

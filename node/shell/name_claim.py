@@ -132,7 +132,7 @@ class NameClaim:
             renewal = LeaseRenewal(self._backends.renewing, self._clock, heart, on_renewed, self._not_renewed)
             await renewal.keep(lease)
             return
-        renewals = Renewals(lease, self._clock)
+        renewals = Renewals(lease.renew, lease.ttl_ms, self._clock)
         while True:
             await asyncio.sleep(renewals.pause_s())
             try:

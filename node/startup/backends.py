@@ -127,7 +127,7 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
         changelog=changelog,
         journal=journal,
         store=store,
-        renewing=partial(open_registry, config, endpoints, deadline_s=_renewal_deadline_s(config)),
+        renewing=partial(_open_renewer, config, endpoints),
     )
     try:
         answers = await asyncio.gather(
@@ -183,39 +183,45 @@ def _etcd_endpoints(config: NodeConfig) -> Endpoints:
     return endpoints_of(config.etcd)
 
 
-def _renewal_deadline_s(config: NodeConfig) -> float | None:
-    """Return the time that one member of etcd has to answer a renewal: where there are others, so short that they can
-    be asked before the lease ends. None: the time of every other call.
-    """
-    return config.lease_ttl_ms / 1_000 / RENEWAL_ATTEMPTS if "," in config.etcd else None
-
-
-def open_registry(
-    config: NodeConfig, endpoints: Endpoints | None = None, *, deadline_s: float | None = None
-) -> EmbeddedRegistry | EtcdRegistry:
+def open_registry(config: NodeConfig, endpoints: Endpoints | None = None) -> EmbeddedRegistry | EtcdRegistry:
     """Return the federation's registry, etcd if the configuration names it, else the embedded one; not started yet.
 
     Args:
         endpoints: of etcd, shared with other handles; None: this handle has its own.
-        deadline_s: of every call to etcd, in seconds; DEADLINE_S, etcd's usual one, is the longest. None: the longest.
 
     Raises:
         BadConfiguration: a file that :func:`node.security.tls.credentials_of` reads cannot be used.
     """
     if config.etcd:
         endpoints = endpoints or _etcd_endpoints(config)
-        from federation.etcd import DEADLINE_S, EtcdRegistry
+        from federation.etcd import EtcdRegistry
 
         return EtcdRegistry(
-            endpoints,
-            f"/{config.prefix}/",
-            deadline_s=min(deadline_s or DEADLINE_S, DEADLINE_S),
-            compact_s=config.etcd_compact_s,
-            credentials=credentials_of(config),
+            endpoints, f"/{config.prefix}/", compact_s=config.etcd_compact_s, credentials=credentials_of(config)
         )
+    return _embedded_registry(config)
+
+
+def _embedded_registry(config: NodeConfig) -> EmbeddedRegistry:
     from federation.embedded.registry import EmbeddedRegistry
 
     return EmbeddedRegistry(registry_file(config), durable=config.durable)
+
+
+def _open_renewer(config: NodeConfig, endpoints: Endpoints | None) -> LeaseRenewer:
+    """Return another connection to the registry, for a thread that renews leases."""
+    if endpoints is None:
+        return _embedded_registry(config)
+    from federation.etcd import DEADLINE_S, EtcdLeaseRenewer
+
+    # Where there are other members, they have to be asked before the lease ends.
+    deadline_s = config.lease_ttl_ms / 1_000 / RENEWAL_ATTEMPTS if len(endpoints.addresses) > 1 else DEADLINE_S
+    return EtcdLeaseRenewer(
+        endpoints,
+        f"/{config.prefix}/",
+        deadline_s=min(deadline_s, DEADLINE_S),
+        credentials=credentials_of(config),
+    )
 
 
 def _embedded(config: NodeConfig, incarnation: Incarnation) -> tuple[SiteLog, Changelog, Journal]:

@@ -30,6 +30,8 @@ class ClusterView:
         self._changelogs: dict[SiteId, str] = {}
         self._drains: dict[ProxyId, DrainRow] = {}
         self._owners: dict[SessionId, Ownership] = {}
+        self._loads: Counter[ProxyId] = Counter()
+        """The number of sessions of each proxy: counted with each change, for a drain asks at every move."""
         self._forgotten: dict[ProxyId, int] = {}
         """Proxies whose row was gone when the watch began anew, and when the lease of each is over, in ms."""
         self._unseen: set[SessionId] = set()
@@ -67,7 +69,7 @@ class ClusterView:
         """Return the number of sessions of each proxy, by the rows of the registry as this view has them; a proxy
         without a session counts 0.
         """
-        return Counter(owner.proxy for owner in self.owners.values())
+        return self._loads.copy()
 
     # ------------------------------------------------------------ what is reported
 
@@ -94,6 +96,7 @@ class ClusterView:
         self._forgotten = {proxy: self._forgotten.get(proxy, now_ms + row.lease_ttl_ms) for proxy, row in gone.items()}
         proxies = {**proxies, **gone}
         _replace(self._owners, owners)
+        self._loads = Counter(owner.proxy for owner in owners.values())
         _replace(self._proxies, proxies)
         _replace(self._changelogs, {**{row.site: row.changelog for row in proxies.values()}, **changelogs})
         self.is_watching = True
@@ -115,17 +118,14 @@ class ClusterView:
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """Set a session's row as the watch reports it; None: it was removed."""
         self._unseen.discard(session)
-        if current is None:
-            self._owners.pop(session, None)
-        else:
-            self._owners[session] = current
+        self._set_owner(session, current)
 
     def owned_by(self, session: SessionId, current: Ownership) -> None:
         """Set a session's row as this proxy has claimed or read it. Until the watch reports the row, :meth:`has_seen`
         is False for it.
         """
         if self._owners.get(session) != current:
-            self._owners[session] = current
+            self._set_owner(session, current)
             self._unseen.add(session)
 
     def proxy_up(self, row: ProxyRow) -> None:
@@ -189,6 +189,18 @@ class ClusterView:
     def at_site(self, site: SiteId | None = None) -> list[ProxyId]:
         """Return the names of the live proxies of a site; None: of our own site."""
         return [row.proxy for row in self._proxies.values() if row.site == (site or self._site)]
+
+    def _set_owner(self, session: SessionId, current: Ownership | None) -> None:
+        before = self._owners.get(session)
+        if before is not None:
+            self._loads[before.proxy] -= 1
+            if not self._loads[before.proxy]:
+                del self._loads[before.proxy]
+        if current is not None:
+            self._owners[session] = current
+            self._loads[current.proxy] += 1
+        elif before is not None:
+            del self._owners[session]
 
 
 def _replace(known: dict[K, V], reported: Mapping[K, V]) -> None:

@@ -13,8 +13,8 @@ from aetcd import rpc
 
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.process import free_port
-from federation import etcd as adapter
 from federation.etcd import EtcdRegistry
+from federation.etcd import registry as registry_module
 from federation.ports import OwnerChanged, ProxyRow, Reloaded
 from tests.helpers.polling import until as comes_true
 from tests.helpers.watch import changes
@@ -74,7 +74,7 @@ async def test_of_several_endpoints_one_that_answers_is_found(etcd: EtcdServer, 
 
 def test_an_etcd_without_space_is_said_to_be_full() -> None:
     registry = EtcdRegistry("h:1")
-    error = registry._unavailable(OSError("etcdserver: mvcc: database space exceeded"))
+    error = registry._servers.unavailable(OSError("etcdserver: mvcc: database space exceeded"))
     assert error.message == "etcd at h:1 takes no changes: its space is exhausted"
     assert error.hint is not None and "alarm disarm" in error.hint
 
@@ -242,7 +242,7 @@ async def test_old_revisions_of_rows_are_compacted(etcd: EtcdServer, key_prefix:
 async def test_more_rows_than_fit_in_one_read_are_loaded(
     etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "REGISTRY_ROWS", 7)
+    monkeypatch.setattr(registry_module, "REGISTRY_ROWS", 7)
     registry = EtcdRegistry(etcd.endpoint, key_prefix)
     sessions = [SessionId(f"s{number}") for number in range(30)]
     await asyncio.gather(*(registry.create(session, owned(1)) for session in sessions))

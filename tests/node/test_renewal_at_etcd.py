@@ -7,7 +7,7 @@ import time
 from functools import partial
 
 from chaos.servers.etcd import EtcdServer
-from federation.etcd import EtcdRegistry
+from federation.etcd import EtcdLeaseRenewer, EtcdRegistry
 from federation.ports import ProxyRow
 from node.shell.lease_renewal import Heart, LeaseRenewal
 from tests.helpers.polling import until
@@ -18,8 +18,8 @@ TTL_MS = 3_000
 
 
 async def test_busy_loop_keeps_its_lease_at_etcd(etcd: EtcdServer, key_prefix: str) -> None:
-    connect = partial(EtcdRegistry, etcd.endpoint, key_prefix)
-    registry = connect()
+    registry = EtcdRegistry(etcd.endpoint, key_prefix)
+    connect = partial(EtcdLeaseRenewer, etcd.endpoint, key_prefix)
     await registry.start()
     row = ProxyRow(
         proxy=ProxyId("a"), incarnation=Incarnation("a#1"), site=SiteId("A"), url="ws://a", changelog="file:a"

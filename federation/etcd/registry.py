@@ -1,29 +1,8 @@
-"""The registry on etcd 3: the only module that knows aetcd.
-
-    <prefix>owner/<session>                 OwnerRow, for ever
-    <prefix>incarnation/<proxy>/<inc...>    ProxyRow, under its lease: a restarted proxy has a key of its own,
-                                            which the end of the older one's lease does not touch
-    <prefix>name/<proxy>                    ProxyRow of the incarnation that has the name, under its lease: what is
-                                            compared and set; no event tells of it
-    <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
-                                            revision, and revisions of etcd only ever ascend
-    <prefix>drain/<proxy>                   DrainRow, until it is taken back
-    <prefix>link/<site>,<site>              LinkRow, for ever
-    <prefix>tree                            TreeRow, for ever
-    <prefix>site/<site>                     where the site's changelog is, until the site is forgotten; written with
-                                            the proxy's row, which is the event that tells of it
-    <prefix>log/<site>                      SiteLogRow, for ever; no event tells of it
-    <prefix>checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with
-                                            the owner's row; no event tells of it
-    <prefix>secret                          32 random bytes, for ever; no event tells of it
+"""The registry on etcd 3: all that is asked of it but the renewal of leases (lease_renewer.py).
 
 What happens when messages are lost: every call has a deadline, and raises RegistryUnavailable after it. A
 create or claim whose answer is lost has been applied or not; reading the row settles it. An election whose
 answer is lost is repeated, and finds its own lease.
-
-aetcd's calls are used, but not its watch: it says nothing when a stream falls silent or ends in peace, and
-waits for ever on some refusals. `_stream` is our own over the same stubs; it asks for signs of life. Nor does it
-know TLS: `_TlsClient` opens the channel.
 """
 
 from __future__ import annotations
@@ -31,79 +10,63 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from contextlib import aclosing, suppress
 from itertools import chain
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import aetcd
-import grpc
 from aetcd import rpc
-from pydantic import BaseModel
 
 from federation.credentials import Credentials
 from federation.endpoints import Endpoints
+from federation.etcd.connection import CHANNEL_OPTIONS, DEADLINE_S, Servers, TlsClient, endpoints_of
+from federation.etcd.rows import (
+    CHECKPOINT,
+    DRAIN,
+    FLOOR,
+    INCARNATION,
+    LEADER,
+    LINK,
+    LOG,
+    OWNER,
+    SECRET,
+    SITE,
+    TREE,
+    RegistryView,
+    name_key,
+    owner_value,
+    put_row,
+    read_owner,
+)
+from federation.etcd.watch_stream import changes
 from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,
     Claimed,
-    DrainChanged,
     DrainRow,
-    LeaderChanged,
     Lease,
-    LinkChanged,
     LinkRow,
-    OwnerChanged,
-    OwnerRow,
-    ProxyDown,
     ProxyRow,
-    ProxyUp,
     RegistryEvent,
-    Reloaded,
-    SiteForgotten,
     SiteLogRow,
-    TreeChosen,
     TreeRow,
     WatchAlive,
     decode_rank,
     encode_rank,
 )
-from waypost import cancellation
 from waypost.checkpoint import Rank
-from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
+from waypost.errors import Internal, RegistryUnavailable
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import REGISTRY_ROWS, RETRY_PAUSES_S
 
-DEADLINE_S = 2.0
 START_S = 4.5
-PROGRESS_NOTIFY_S = 1.0
-"""A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
-NO_SPACE = "database space exceeded"
-"""Part of the error of an etcd that is full."""
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
-OWNER, INCARNATION, LEADER, SITE, DRAIN, LOG = "owner/", "incarnation/", "leader/", "site/", "drain/", "log/"
 COMPACT_S = 300.0
 """Time for which etcd keeps earlier versions of rows, in seconds. By itself it keeps them for ever, and they fill its
 disk."""
-NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
-LINK, TREE = "link/", "tree"
-UNWATCHED = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
-"""Rows of which no event tells, but the end of a site's."""
-CHANNEL_OPTIONS = {
-    "grpc.initial_reconnect_backoff_ms": 50,
-    # Is also how long one attempt to connect may take.
-    "grpc.min_reconnect_backoff_ms": 1000,
-    "grpc.max_reconnect_backoff_ms": 500,
-    "grpc.max_receive_message_length": -1,
-    # A network that drops packets ends no connection: without pings, calls on it wait for TCP to send again, minutes
-    # later. etcd allows a ping every 5 s, while there are calls.
-    "grpc.keepalive_time_ms": 6_000,
-    "grpc.keepalive_timeout_ms": 2_000,
-    "grpc.http2.max_pings_without_data": 0,
-}
 
 
 class EtcdLease:
@@ -160,8 +123,8 @@ class EtcdRegistry:
         compact_s: float = COMPACT_S,
         credentials: Credentials | None = None,
     ) -> None:
-        self._endpoints = endpoints_of(endpoints) if isinstance(endpoints, str) else endpoints
-        self._names = ",".join(f"{host}:{port}" for host, port in self._endpoints.addresses)
+        endpoints = endpoints_of(endpoints) if isinstance(endpoints, str) else endpoints
+        self._servers = Servers(endpoints, deadline_s)
         self._prefix = prefix
         self._deadline_s = deadline_s
         self._compact_s = compact_s
@@ -181,7 +144,7 @@ class EtcdRegistry:
             RegistryUnavailable: none has answered within 5 s.
         """
         try:
-            with self._asking():
+            with self._servers.asking():
                 async with asyncio.timeout(START_S):
                     await self._ask_each()
         except BaseException:
@@ -219,7 +182,7 @@ class EtcdRegistry:
         None: the session never existed. Raises RegistryUnavailable (:meth:`federation.ports.Registry.owner`).
         """
         _, answers = await self._transact([], self._reading(session), [])
-        return _read(answers)
+        return read_owner(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
         """Remove the rows of deleted sessions that are still as given, after raising the floor to their generations
@@ -232,7 +195,7 @@ class EtcdRegistry:
         for session, expected in deleted.items():
             key = self._key(OWNER, session)
             if expected.deleted:
-                unchanged = aetcd.transactions.Value(key) == _owner_value(expected)
+                unchanged = aetcd.transactions.Value(key) == owner_value(expected)
                 noted = self._key(CHECKPOINT, session)
                 both = [aetcd.transactions.Delete(key), aetcd.transactions.Delete(noted)]
                 await self._transact([unchanged], both, [])
@@ -273,9 +236,9 @@ class EtcdRegistry:
                 lease.
             RegistryUnavailable: the row may have been set all the same, under a lease that nobody renews.
         """
-        name = self._key(NAME, quote(row.proxy, safe=""))
+        name = name_key(self._prefix, row.proxy)
         while True:
-            with self._asking():
+            with self._servers.asking():
                 async with asyncio.timeout(self._deadline_s):
                     found = await (await self._client()).get(name)
             holder = ProxyRow.model_validate_json(found.value) if found is not None else None
@@ -287,18 +250,18 @@ class EtcdRegistry:
     async def _announce_if(self, unchanged: Any, name: bytes, row: ProxyRow, ttl_ms: int) -> EtcdLease | None:
         """Write the rows of a proxy if its name's row is as it was read; None: somebody was faster."""
         ttl_s = max(-(-ttl_ms // 1000), SHORTEST_LEASE_S)
-        with self._asking():
+        with self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
                 granted = await (await self._client()).lease(ttl_s)
         incarnation = self._key(INCARNATION, f"{quote(row.proxy, safe='')}/{row.incarnation}")
         site = aetcd.transactions.Put(self._key(SITE, row.site), row.changelog.encode())
         try:
             won, _ = await self._transact(
-                [unchanged], [_put(name, row, granted.id), _put(incarnation, row, granted.id), site], []
+                [unchanged], [put_row(name, row, granted.id), put_row(incarnation, row, granted.id), site], []
             )
         except LookupError as error:
             # It took longer to come here than the lease lasts.
-            raise self._unavailable(error) from error
+            raise self._servers.unavailable(error) from error
         if won:
             return EtcdLease(self, int(granted.id), row, ttl_ms)
         await self.revoke(int(granted.id))
@@ -315,7 +278,7 @@ class EtcdRegistry:
             RegistryUnavailable: the address may have been removed all the same.
         """
         key = self._key(SITE, site)
-        with self._asking():
+        with self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
                 client = await self._client()
                 # In this order: whoever announces itself behind it writes the site's row, too.
@@ -332,7 +295,7 @@ class EtcdRegistry:
         RegistryUnavailable (:meth:`federation.ports.Registry.drain`).
         """
         key = self._key(DRAIN, proxy)
-        change = aetcd.transactions.Delete(key) if row is None else _put(key, row)
+        change = aetcd.transactions.Delete(key) if row is None else put_row(key, row)
         await self._transact([], [change], [])
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
@@ -387,7 +350,7 @@ class EtcdRegistry:
         one. Raises RegistryUnavailable (:meth:`federation.ports.Registry.set_link`).
         """
         key = self._key(LINK, row.key)
-        await self._transact([aetcd.transactions.Create(key) == 0] if seed else [], [_put(key, row)], [])
+        await self._transact([aetcd.transactions.Create(key) == 0] if seed else [], [put_row(key, row)], [])
 
     async def claim_tree(self, expected: TreeRow, new: TreeRow) -> bool:
         """Replace the row `expected` of the dispatching tree, of epoch 0 if there is none, by `new`; return whether
@@ -401,7 +364,7 @@ class EtcdRegistry:
             condition = aetcd.transactions.Create(key) == 0
         else:
             condition = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
-        won, _ = await self._transact([condition], [_put(key, new)], [])
+        won, _ = await self._transact([condition], [put_row(key, new)], [])
         return won
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
@@ -424,7 +387,7 @@ class EtcdRegistry:
         """Return the row of the site's log; None: it has none. Raises RegistryUnavailable
         (:meth:`federation.ports.Registry.site_log`).
         """
-        with self._asking():
+        with self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(LOG, site))
         return SiteLogRow.model_validate_json(row.value) if row is not None else None
@@ -441,7 +404,7 @@ class EtcdRegistry:
             condition = aetcd.transactions.Create(key) == 0
         else:
             condition = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
-        won, _ = await self._transact([condition], [_put(key, new)], [])
+        won, _ = await self._transact([condition], [put_row(key, new)], [])
         return won
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
@@ -471,7 +434,7 @@ class EtcdRegistry:
         """Return the highest rank that :meth:`note_checkpoints` recorded for the session; None: there is none. Raises
         RegistryUnavailable (:meth:`federation.ports.Registry.noted_checkpoint`).
         """
-        with self._asking():
+        with self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(CHECKPOINT, session))
         return decode_rank(row.value.decode()) if row is not None else None
@@ -510,32 +473,22 @@ class EtcdRegistry:
 
     # ------------------------------------------------------------ leases
 
-    def same_lease(self, lease: Lease) -> EtcdLease:
-        """Return a handle of a lease, granted over another connection, that is renewed over this one.
-
-        Raises:
-            Internal: it is a lease of another kind of registry.
-        """
-        if not isinstance(lease, EtcdLease):
-            raise Internal(f"{type(lease).__name__} is no lease of this registry")
-        return EtcdLease(self, lease.number, lease.row, lease.ttl_ms)
-
     async def has_name(self, row: ProxyRow, lease: int) -> bool:
         """Tell whether the proxy's name is held under the lease with this id, and not by a later incarnation.
 
         Raises:
             RegistryUnavailable: etcd does not answer.
         """
-        with self._asking():
+        with self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
-                found = await (await self._client()).get(self._key(NAME, quote(row.proxy, safe="")))
+                found = await (await self._client()).get(name_key(self._prefix, row.proxy))
         return found is not None and bool(found.lease == lease)
 
     async def keep_alive(self, lease: int) -> bool:
         """Renew the lease of etcd with this id, also one whose proxy was announced again (:meth:`has_name` tells);
         return False if it has ended. Raises RegistryUnavailable.
         """
-        with self._asking():
+        with self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
                 reply = await (await self._client()).refresh_lease(lease)
             if reply is None:
@@ -546,16 +499,16 @@ class EtcdRegistry:
         """End the lease of etcd with this id, with its rows; one that has ended is no error. Raises
         RegistryUnavailable.
         """
-        with suppress(LookupError), self._asking():
+        with suppress(LookupError), self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
                 await (await self._client()).revoke_lease(lease)
 
     # ------------------------------------------------------------ calls
 
     async def _ask_each(self) -> None:
-        addresses = self._endpoints.addresses
+        addresses = self._servers.endpoints.addresses
         for attempt in range(1, len(addresses) + 1):
-            index = self._endpoints.current
+            index = self._servers.endpoints.current
             try:
                 await self.owner(SessionId(""))
                 return
@@ -573,18 +526,18 @@ class EtcdRegistry:
         if self._closed:
             raise RegistryUnavailable("this handle of the registry is closed")
         if not self._clients:
-            self._clients = [self._new_client(host, port) for host, port in self._endpoints.addresses]
-        client = self._clients[self._endpoints.current]
+            self._clients = [self._new_client(host, port) for host, port in self._servers.endpoints.addresses]
+        client = self._clients[self._servers.endpoints.current]
         await client.connect()
         return client
 
     def _new_client(self, host: str, port: int) -> aetcd.Client:
         if self._credentials is None:
             return aetcd.Client(host, port, timeout=self._deadline_s, options=CHANNEL_OPTIONS)
-        return _TlsClient(host, port, self._deadline_s, self._credentials)
+        return TlsClient(host, port, self._deadline_s, self._credentials)
 
     async def _transact(self, compare: list[Any], success: list[Any], failure: list[Any]) -> tuple[bool, Any]:
-        with self._asking():
+        with self._servers.asking():
             async with asyncio.timeout(self._deadline_s):
                 succeeded, answers = await (await self._client()).transaction(compare, success, failure)
         return bool(succeeded), answers
@@ -592,60 +545,33 @@ class EtcdRegistry:
     async def _swap_owner(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
         if self._is_behind:
             # An etcd that was put back to an older copy would let one take what is another's.
-            raise RegistryUnavailable(f"the watch of etcd at {self._names} has broken, and begins anew")
+            raise RegistryUnavailable(f"the watch of etcd at {self._servers.names} has broken, and begins anew")
         key, floor = self._key(OWNER, session), self._key(FLOOR, "")
-        put = aetcd.transactions.Put(key, _owner_value(new))
+        put = aetcd.transactions.Put(key, owner_value(new))
         if expected is None:
             unchanged = [aetcd.transactions.Create(key) == 0, aetcd.transactions.Create(floor) == 0]
         else:
-            unchanged = [aetcd.transactions.Value(key) == _owner_value(expected)]
+            unchanged = [aetcd.transactions.Value(key) == owner_value(expected)]
         won, answers = await self._transact(unchanged, [put], self._reading(session))
         if won:
             return Claimed(True, new)
-        if not answers[0] and expected is not None and _read(answers) == expected:
+        if not answers[0] and expected is not None and read_owner(answers) == expected:
             # There is no row, and it is expected as such a session counts: as long as the floor is this one.
             unchanged = [aetcd.transactions.Create(key) == 0, aetcd.transactions.Value(floor) == answers[1][0][0]]
             won, answers = await self._transact(unchanged, [put], self._reading(session))
-        return Claimed(True, new) if won else Claimed(False, _read(answers))
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Translate errors, after which the next server is asked. LookupError: the lease is not there (any more)."""
-        index = self._endpoints.current
-        try:
-            # gRPC cancels the calls of a channel that is closed under them; our caller was not cancelled.
-            with cancellation.translated(lambda _: ConnectionAbortedError("the call was broken off")):
-                yield
-        except (aetcd.ClientError, rpc.RpcError, OSError, TimeoutError) as error:
-            if "lease not found" in str(error):
-                raise LookupError("lease") from error
-            self._endpoints.failed(index)
-            raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> RegistryUnavailable:
-        why = str(error) or f"no answer within {self._deadline_s:g} s"
-        if NO_SPACE in why:
-            return RegistryUnavailable(
-                f"etcd at {self._names} takes no changes: its space is exhausted",
-                hint="compact and defragment it, raise --quota-backend-bytes if need be, then: etcdctl --endpoints "
-                f"{self._names} alarm disarm",
-            )
-        return RegistryUnavailable(
-            f"etcd at {self._names} does not answer: {why}",
-            hint=f"is etcd running at {self._names}? Try: etcdctl --endpoints {self._names} endpoint health",
-        )
+        return Claimed(True, new) if won else Claimed(False, read_owner(answers))
 
     # ------------------------------------------------------------ watching
 
     async def _watch_once(self) -> AsyncGenerator[RegistryEvent | WatchAlive, None]:
         """Yield a Reloaded and what follows it; raise RegistryUnavailable when the stream breaks."""
-        with self._asking():
+        with self._servers.asking():
             client = await self._client()
             rows, revision = await self._load(client)
-            view = _View(len(self._prefix.encode()))
+            view = RegistryView(len(self._prefix.encode()))
             self._is_behind = False
             yield view.load(rows)
-            async with aclosing(_stream(client, self._prefix.encode(), revision + 1, self._deadline_s)) as raw:
+            async with aclosing(changes(client, self._prefix.encode(), revision + 1, self._deadline_s)) as raw:
                 async for change in raw:
                     if change is not None:
                         revision = int(change.kv.mod_revision)
@@ -684,166 +610,3 @@ class EtcdRegistry:
             if not answer.more:
                 return list(chain.from_iterable(pages)), revision
             start = answer.kvs[-1].key + b"\0"
-
-
-class _TlsClient(aetcd.Client):  # type: ignore[misc]  # aetcd has no types
-    """aetcd's client over a channel of our own, with the stubs that are used here."""
-
-    channel: Any
-
-    def __init__(self, host: str, port: int, deadline_s: float, credentials: Credentials) -> None:
-        super().__init__(host, port, timeout=deadline_s, options=CHANNEL_OPTIONS)
-        self._secret = grpc.ssl_channel_credentials(credentials.authorities, credentials.key, credentials.certificate)
-
-    async def connect(self) -> None:
-        if self.channel is None:
-            target = f"{self._host}:{self._port}"
-            self.channel = rpc.secure_channel(target, self._secret, options=tuple(CHANNEL_OPTIONS.items()))
-            self.kvstub, self.leasestub = rpc.KVStub(self.channel), rpc.LeaseStub(self.channel)
-
-
-class _View:
-    """Turns rows and changes into events; remembers the leaders' epochs, which a deletion does not tell."""
-
-    def __init__(self, prefix_length: int) -> None:
-        self._prefix_length = prefix_length
-        self._epochs: dict[str, int] = {}
-
-    def load(self, rows: list[Any]) -> Reloaded:
-        state = Reloaded({}, {}, {})
-        # In the order of writing: of several incarnations of a proxy the last one stays.
-        for row in sorted(rows, key=lambda row: int(row.mod_revision)):
-            match self._put(row):
-                case OwnerChanged(session, Ownership() as ownership):
-                    state.owners[session] = ownership
-                case ProxyUp(proxy_row):
-                    state.proxies[proxy_row.proxy] = proxy_row
-                case LeaderChanged(link, str() as proxy, epoch):
-                    state.leaders[link] = (proxy, epoch)
-                case DrainChanged(proxy, DrainRow() as drain):
-                    state.drains[proxy] = drain
-                case LinkChanged(link_row):
-                    state.links[link_row.sites] = link_row
-                case TreeChosen(tree_row):
-                    state = replace(state, tree=tree_row)
-                case None:
-                    kind, site = self._split(row)
-                    if kind == SITE:
-                        state.changelogs[SiteId(site)] = row.value.decode()
-                case _:
-                    pass
-        return state
-
-    def event(self, change: Any) -> RegistryEvent | None:
-        """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
-        deleted = change.type == rpc.Event.EventType.DELETE
-        kind, name = self._split(change.kv)
-        if kind == SITE and deleted:
-            return SiteForgotten(SiteId(name))
-        if kind in UNWATCHED:
-            return None
-        return self._delete(change.kv) if deleted else self._put(change.kv)
-
-    def _split(self, row: Any) -> tuple[str, str]:
-        kind, slash, name = row.key[self._prefix_length :].decode().partition("/")
-        return kind + slash, name
-
-    def _put(self, row: Any) -> RegistryEvent | None:
-        kind, name = self._split(row)
-        if kind in UNWATCHED:
-            return None
-        if kind == OWNER:
-            return OwnerChanged(SessionId(name), _ownership(row.value))
-        if kind == DRAIN:
-            return DrainChanged(ProxyId(name), DrainRow.model_validate_json(row.value))
-        if kind == INCARNATION:
-            return ProxyUp(ProxyRow.model_validate_json(row.value))
-        if kind == LINK:
-            return LinkChanged(LinkRow.model_validate_json(row.value))
-        if kind == TREE:
-            return TreeChosen(TreeRow.model_validate_json(row.value))
-        epoch = self._epochs[name] = int(row.mod_revision)
-        return LeaderChanged(name, ProxyId(row.value.decode()), epoch)
-
-    def _delete(self, row: Any) -> RegistryEvent:
-        kind, name = self._split(row)
-        if kind == OWNER:
-            return OwnerChanged(SessionId(name), None)
-        if kind == INCARNATION:
-            proxy, _, incarnation = name.partition("/")
-            return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
-        if kind == DRAIN:
-            return DrainChanged(ProxyId(name), None)
-        return LeaderChanged(name, None, self._epochs.pop(name, 0))
-
-
-def _put(key: bytes, row: BaseModel, lease: int | None = None) -> Any:
-    return aetcd.transactions.Put(key, row.model_dump_json().encode(), lease=lease)
-
-
-async def _stream(client: aetcd.Client, prefix: bytes, revision: int, deadline_s: float) -> AsyncGenerator[Any, None]:
-    """Yield every change below `prefix` from `revision` on; None: an answer that tells of none.
-
-    Raises ConnectionError when the stream has ended or etcd has compacted what it should tell, TimeoutError
-    when it has fallen silent.
-    """
-    call = rpc.WatchStub(client.channel).Watch()
-    create = rpc.WatchCreateRequest(key=prefix, range_end=aetcd.utils.prefix_range_end(prefix), start_revision=revision)
-    asking: asyncio.Task[None] | None = None
-    try:
-        async with asyncio.timeout(deadline_s):
-            await call.write(rpc.WatchRequest(create_request=create))
-        asking = asyncio.create_task(_ask_for_signs(call))
-        while True:
-            async with asyncio.timeout(PROGRESS_NOTIFY_S + deadline_s):
-                answer = await call.read()
-            # At the stream's end gRPC gives a token of its own in place of an answer.
-            if not isinstance(answer, rpc.WatchResponse) or answer.canceled:
-                raise ConnectionError(f"the watch has ended: {getattr(answer, 'cancel_reason', '')}")
-            for change in answer.events or (None,):
-                yield change
-    finally:
-        if asking is not None:
-            asking.cancel()
-        call.cancel()
-
-
-async def _ask_for_signs(call: Any) -> None:
-    request = rpc.WatchRequest(progress_request=rpc.WatchProgressRequest())
-    with suppress(rpc.RpcError, asyncio.InvalidStateError):
-        while True:
-            await asyncio.sleep(PROGRESS_NOTIFY_S)
-            await call.write(request)
-
-
-def endpoints_of(addresses: str) -> Endpoints:
-    """Return the endpoints of etcd that an option of the command line names.
-
-    Args:
-        addresses: host:port, several with commas between; ``http://`` before one is dropped.
-
-    Raises:
-        BadConfiguration: one of them is no address.
-    """
-    return Endpoints([_address(address) for address in addresses.split(",")])
-
-
-def _address(endpoint: str) -> tuple[str, int]:
-    host, _, port = endpoint.strip().removeprefix("http://").rpartition(":")
-    if not host or "/" in host or not port.isdigit():
-        raise BadConfiguration(f"not an address of etcd: {endpoint!r}", hint="write host:port")
-    return host, int(port)
-
-
-def _owner_value(ownership: Ownership) -> bytes:
-    return OwnerRow(proxy=ownership.proxy, epoch=ownership.epoch).model_dump_json().encode()
-
-
-def _read(answers: Any) -> Ownership | None:
-    """Return what a session's row and the floor, as they were read, say of it."""
-    row, floor = answers
-    return _ownership(row[0][0]) if row else without_row(int(floor[0][0]) if floor else 0)
-
-
-def _ownership(value: bytes) -> Ownership:
-    return OwnerRow.model_validate_json(value).ownership
