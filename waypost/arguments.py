@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from reprlib import Repr
 from typing import Any, TypeVar
 
 from waypost.errors import BadArgument
+from waypost.identity import NAME_PATTERN
+from waypost.limits import MAX_ID_LENGTH
 
 T = TypeVar("T")
 _repr = Repr()
@@ -63,6 +66,24 @@ def text(value: object, field: str, least: int = 0, most: int | None = None, *, 
         value.encode()
     except UnicodeEncodeError:
         raise BadArgument("it has half of a surrogate pair; write Unicode", field=field) from None
+    return value
+
+
+def name(value: object, field: str, *, such_as: str) -> str:
+    """Return the value if it is a text that names something: 1 to MAX_ID_LENGTH characters without control characters.
+
+    Args:
+        value: of the argument.
+        field: the name of the argument, for the error.
+        such_as: an example of what to write.
+
+    Raises:
+        BadArgument: it is no such text.
+    """
+    text(value, field, 1, MAX_ID_LENGTH, such_as=such_as)
+    assert isinstance(value, str)
+    if not re.match(NAME_PATTERN, value):
+        raise BadArgument(f"{shown(value)} has a control character", field=field)
     return value
 
 

@@ -16,6 +16,8 @@ Incarnation = NewType("Incarnation", str)
 lease that ended; a producer's is computed from its secret."""
 Edge = tuple[SiteId, SiteId]
 """Two sites that forward to each other, or may, in the order of their names."""
+NAME_PATTERN = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
+"""What clients name has no control characters: it goes to logs, tables and terminals."""
 Epoch = NewType("Epoch", int)
 """A session's ownership counter, from 1. Every start of serving takes the next one."""
 Origin = NewType("Origin", str)

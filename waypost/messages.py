@@ -16,7 +16,17 @@ from msgspec import Meta
 
 from waypost.access import Right
 from waypost.facts import GapCause
-from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
+from waypost.identity import (
+    NAME_PATTERN,
+    NOTHING,
+    Epoch,
+    Incarnation,
+    Origin,
+    ProxyId,
+    SessionId,
+    SiteId,
+    SubscriptionId,
+)
 from waypost.keys import KeyList
 from waypost.limits import (
     ATTESTATIONS,
@@ -42,7 +52,7 @@ from waypost.reliability import Reliability
 VERSION = 10
 _T = TypeVar("_T")
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH, pattern=NAME_PATTERN)]
 LARGEST = 2**63 - 1
 """The largest whole number that a client may send: logs, journals and the audit keep 64 bits."""
 Serial = Annotated[int, Meta(ge=0, le=LARGEST)]

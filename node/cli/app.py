@@ -290,7 +290,9 @@ def gateway(
 
 @app.command()
 def drain(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The proxy that is to be emptied.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The proxy that is to be emptied; none: list all drains.")
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", min=0.1, max=10_000, help="Sessions a second; 20, or those of the drain that goes on."),
@@ -308,9 +310,13 @@ def drain(
     if pause and stop:
         raise BadMessage("a drain stays where it is, or is over; not both", field="pause")
     from node.cli.commands.moves import drain as empty
-    from node.cli.commands.moves import stop_drain
+    from node.cli.commands.moves import list_drains, stop_drain
 
-    if stop:
+    if name is None:
+        if rate is not None or pause or stop or no_wait:
+            raise BadMessage("say which proxy is meant", field="name")
+        list_drains(proxy, as_json=json_)
+    elif stop:
         stop_drain(name, proxy, as_json=json_)
     else:
         empty(name, proxy, rate=rate, paused=pause, wait=not no_wait, as_json=json_)

@@ -96,7 +96,7 @@ def _session(engine: Engine, identity: SessionId, owner: Ownership) -> dict[str,
         "owner": owner.proxy,
         "url": row.url if row else None,
         "epoch": owner.epoch,
-        "state": owned.role.value if owned else "elsewhere",
+        "state": owned.role.value if owned else "elsewhere" if row else "unserved",
         "stored": owned.entries.count if owned else None,
         "attached": len(owned.receivers.attached()) if owned else None,
         "registered": len(owned.receivers) if owned else None,
@@ -330,8 +330,13 @@ async def _marker(node: Node, request: Request) -> dict[str, Any]:
 async def _drains(node: Node, request: Request) -> dict[str, Any]:
     cluster = node.serving_engine.env.cluster
     loads = cluster.loads()
-    rows = [{"proxy": proxy, **row.model_dump(), "left": loads[proxy]} for proxy, row in sorted(cluster.drains.items())]
-    return {"drains": rows}
+    undrained = cluster.proxies.keys() - cluster.drains.keys()
+    return {
+        "drains": [
+            {"proxy": proxy, **row.model_dump(), "left": loads[proxy], "targets": len(undrained)}
+            for proxy, row in sorted(cluster.drains.items())
+        ]
+    }
 
 
 async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
@@ -470,7 +475,8 @@ async def not_routed(request: Request, error: Exception) -> Response:
     """
     assert isinstance(error, HTTPException)
     problem = "nothing is at" if error.status_code == HTTPStatus.NOT_FOUND else f"{request.method} is not answered at"
-    refusal = _refusal(NotFound(f"{problem} {request.url.path}; what there is: GET /v1/openapi.json", field="path"))
+    kind, field = (NotFound, "path") if error.status_code == HTTPStatus.NOT_FOUND else (BadMessage, "method")
+    refusal = _refusal(kind(f"{problem} {request.url.path}; what there is: GET /v1/openapi.json", field=field))
     refusal.status_code = error.status_code
     refusal.headers.update(error.headers or {})
     return refusal

@@ -356,10 +356,13 @@ class Marker(_Answer):
 
 
 class Drain(DrainRow):
-    """The drain of one proxy. `left`: so many sessions are still there."""
+    """The drain of one proxy. `left`: so many sessions are still there; `targets`: so many other live proxies take
+    them.
+    """
 
     proxy: str
     left: int
+    targets: int
 
 
 class Drains(_Answer):

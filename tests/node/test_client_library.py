@@ -54,6 +54,19 @@ async def _rest(name: str, url: str, number: int, state: waypost.ReceiverState |
         return await _take(session, number)
 
 
+async def test_a_client_shows_its_name_and_how_it_is(proxy: ProxyProcess) -> None:
+    receiver = waypost.attach("team/shown", proxy=proxy.url)
+    assert repr(receiver) == "<Receiver 'team/shown/main': not entered>"
+    async with receiver:
+        assert repr(receiver) == "<Receiver 'team/shown/main': connected>"
+    assert repr(receiver) == "<Receiver 'team/shown/main': closed>"
+    lost = waypost.produce("nobody", proxy="ws://127.0.0.1:9")
+    lost.begin()
+    await asyncio.sleep(0.2)
+    assert repr(lost).startswith("<Producer 'nobody': connecting: ")
+    await lost.close()
+
+
 async def test_notifications_that_were_not_taken_come_at_the_next_attach(proxy: ProxyProcess) -> None:
     await _prepare("team/stops", proxy.url)
     async with waypost.attach("team/stops", proxy=proxy.url) as session:

@@ -112,3 +112,31 @@ async def test_a_proxy_is_emptied_and_filled_again_under_load(cluster: Cluster) 
         for reader in readers:
             reader.cancel()
     assert got == {number: list(range(NUMBERS)) for number in range(SESSIONS)}
+
+
+async def test_drain_with_nowhere_to_go_says_so_and_is_listed(cluster: Cluster) -> None:
+    urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
+    async with waypost.attach("team/0", proxy=urls["a1"]):
+        pass
+    for name in ("a2", "b1"):
+        await _command("drain", name, "--proxy", urls["a1"])
+    with pytest.raises(subprocess.TimeoutExpired) as waiting:
+        command = [str(Path(sys.executable).with_name("waypost")), "drain", "a1", "--proxy", urls["a1"]]
+        await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=5)
+    assert b"no other proxy takes them" in (waiting.value.stderr or b"")
+    drains = (await _command("drain", "--proxy", urls["a1"]))["drains"]
+    assert [(row["proxy"], row["left"], row["targets"]) for row in drains] == [("a1", 1, 0), ("a2", 0, 0), ("b1", 0, 0)]
+    done = await _run("drain", "--stop", "--proxy", urls["a1"])
+    assert (done.returncode, "which proxy" in done.stderr) == (2, True)
+
+
+async def test_session_whose_owner_is_gone_is_listed_as_unserved(cluster: Cluster) -> None:
+    urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
+    async with waypost.attach("team/0", proxy=urls["a1"]):
+        pass
+    await asyncio.to_thread(cluster.proxies["a1"].kill)
+    async with asyncio.timeout(20):
+        while (await _command("sessions", "ls", "--proxy", urls["a2"]))["sessions"][0]["state"] != "unserved":
+            await asyncio.sleep(0.2)
+    shown = await _run("sessions", "show", "team/0", "--proxy", urls["a2"])
+    assert (shown.returncode, "has no lease" in shown.stderr) == (0, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ import waypost.client.outbox as outboxes
 from chaos.cluster import Cluster, ProxySpec
 from tests.helpers.polling import until
 from waypost.client.outbox import PostRefused
-from waypost.errors import BadArgument, LimitExceeded, Refused, Unreachable
+from waypost.client.outbox_file import OutboxFile
+from waypost.errors import BadArgument, LimitExceeded, Refused, StoreFailed, Unreachable
 from waypost.keys import Keys
 
 TIMEOUT_S = 30.0
@@ -140,6 +141,26 @@ async def test_what_hinders_the_sending_is_trouble_and_no_post_fails_by_it(
         await outbox.wait_sent(TIMEOUT_S)
         async with asyncio.timeout(TIMEOUT_S):
             assert [(await anext(receiver))["k"] for _ in range(5)] == [*range(5)]
+
+
+async def test_trouble_of_the_disk_ends_with_it(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, fails = OutboxFile.remove, [StoreFailed("the disk is full")] * 2
+
+    def remove_later(file: OutboxFile, sequences: Sequence[int]) -> None:
+        if fails:
+            raise fails.pop()
+        remove(file, sequences)
+
+    monkeypatch.setattr(OutboxFile, "remove", remove_later)
+    monkeypatch.setattr(outboxes, "RETRY_S", 0.3)
+    async with waypost.open_outbox(tmp_path / "box", "p", proxy=cluster.proxies["a1"].url) as outbox:
+        await outbox.post({"n": 1})
+        await until(lambda: "disk is full" in repr(outbox), "the disk is in trouble")
+        await outbox.wait_sent(TIMEOUT_S)
+        await until(lambda: not outbox.trouble, "the disk is well again")
+        assert repr(outbox) == f"<Outbox {str(tmp_path / 'box')!r}: 0 waiting>"
 
 
 async def test_cancelled_posts_and_a_listener_that_fails_harm_no_other(cluster: Cluster, tmp_path: Path) -> None:

@@ -173,10 +173,15 @@ def test_post_whose_body_is_not_said_to_be_json_is_refused(proxy: ProxyProcess, 
     assert (status, body["error"]["code"]) == (404, "NOT_FOUND")
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/nosuch", 404), ("POST", "/readyz", 405)])
-def test_unknown_route_is_refused_in_the_common_form(proxy: ProxyProcess, method: str, path: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "field"),
+    [("GET", "/v1/nosuch", 404, "NOT_FOUND", "path"), ("POST", "/readyz", 405, "BAD_MESSAGE", "method")],
+)
+def test_unknown_route_is_refused_in_the_common_form(
+    proxy: ProxyProcess, method: str, path: str, status: int, code: str, field: str
+) -> None:
     found, body, headers = ask(proxy, method, path, b"{}" if method == "POST" else b"", Content_Type="application/json")
-    assert (found, body["error"]["code"], body["error"]["field"]) == (status, "NOT_FOUND", "path")
+    assert (found, body["error"]["code"], body["error"]["field"]) == (status, code, field)
     assert path in body["error"]["message"] and "openapi" in body["error"]["message"]
     assert ("allow" in {name.lower() for name in headers}) == (status == 405)
 

@@ -52,9 +52,9 @@ def request(**fields: Any) -> waypost.Request:
 
 Case = tuple[str, Callable[[Any], Any], tuple[Any, ...]]
 ATTACH: list[Case] = [
-    ("session", lambda it: waypost.attach(it, proxy=NOWHERE), (*NO_TEXT, "", "x" * 10_000, "\ud800")),
+    ("session", lambda it: waypost.attach(it, proxy=NOWHERE), (*NO_TEXT, "", "x" * 10_000, "\ud800", "a\nb")),
     ("proxy", lambda it: waypost.attach("s", proxy=it), (5, b"ws://h:1", [], {}, [5], ["http://h"], "h:1", {"a": 1})),
-    ("receiver", lambda it: receiver(receiver=it), (*NO_TEXT, "")),
+    ("receiver", lambda it: receiver(receiver=it), (*NO_TEXT, "", "a\tb")),
     ("name", lambda it: receiver(name=it), (5, b"n", "", [])),
     ("state", lambda it: receiver(state=it), (5, "x", {}, waypost.Queue())),
     ("state.frontier", lambda it: receiver(state=ReceiverState(frontier=it)), (5, [1], {1: 2}, {"A/0": "x"})),

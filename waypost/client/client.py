@@ -62,6 +62,15 @@ class Client:
         self._published: dict[int, asyncio.Future[Coordinate]] = {}
         self._interest_changed = asyncio.Event()
 
+    def __repr__(self) -> str:
+        if self._failure is not None:
+            state = f"ended: {self._failure}"
+        elif self._is_closed or self._task is None:
+            state = "closed" if self._is_closed else "not entered"
+        else:
+            state = f"connecting{self.trouble}" if self.trouble or not self._ready.is_set() else "connected"
+        return f"<{type(self).__name__} {self._protocol.name!r}: {state}>"
+
     # ------------------------------------------------------------ life cycle
 
     def begin(self) -> None:

@@ -15,6 +15,7 @@ from waypost.arguments import (
     seconds,
     text,
 )
+from waypost.arguments import name as check_name
 from waypost.client.address import check_address
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.options import AttachOptions, ConnectOptions, Finder
@@ -120,7 +121,7 @@ def attach(
         ("receiver", receiver, "the name of a receiver, such as 'main'"),
         ("name", name, "a name, as text"),
     ):
-        text(value, field, 1, MAX_ID_LENGTH, such_as=such_as)
+        check_name(value, field, such_as=such_as)
     if state is not None:
         instance(state, "state", ReceiverState, "a waypost.ReceiverState")
         state.check()
@@ -201,7 +202,7 @@ def producer_of(
     """
     connect = _connect_options(proxy, roaming, tls)
     _check_options(timeout_s, token, on_event)
-    text(name, "name", 1, MAX_ID_LENGTH, such_as="the name of a producer, such as 'weather'")
+    check_name(name, "name", such_as="the name of a producer, such as 'weather'")
     protocol = ClientProtocol(name, None, token=token if callable(token) else lambda: token, incarnation=incarnation)
     return Producer(protocol, connect, timeout_s, on_event)
 

@@ -100,6 +100,10 @@ class Outbox:
 
     # ------------------------------------------------------------ life cycle
 
+    def __repr__(self) -> str:
+        trouble = f", trouble: {self.trouble}" if self.trouble else ""
+        return f"<Outbox {str(self._path)!r}: {self.waiting + len(self._unwritten)} waiting{trouble}>"
+
     async def __aenter__(self) -> Self:
         if self._file is not None or self._is_closed:
             raise Refused("it was entered before", hint="each is entered once: open another one")
@@ -278,16 +282,19 @@ class Outbox:
 
     async def _until_taken(self, call: Callable[[], None]) -> None:
         """Write what nobody waits for, again and again while the disk is full, or does not answer."""
+        failure: StoreFailed | None = None
         while True:
             try:
                 await self._on_disk(call)
             except StoreDamaged:
                 raise
             except StoreFailed as error:
-                self._sending_failure = error
+                self._sending_failure = failure = error
                 self._notify()
                 await asyncio.sleep(RETRY_S)
             else:
+                if failure is not None and self._sending_failure is failure:
+                    self._sending_failure = None
                 return
 
     async def _write(self, file: OutboxFile) -> None:

@@ -49,6 +49,22 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
         print(f"proxy {name} has {_sessions(left)}{again}")
 
 
+def list_drains(proxy: str | None, *, as_json: bool) -> None:
+    """Print the drains of all proxies, with the sessions that are left there and the proxies that may take them.
+
+    Args:
+        proxy: the URL of the proxy that is asked; None: one found by mDNS.
+
+    Raises:
+        WaypostError: no proxy was found, or as :func:`node.cli.commands.proxy_client.request` raises it.
+    """
+    answer = request(address(proxy), "/v1/drains")
+    if as_json:
+        print(json.dumps(answer))
+    else:
+        print_table(("proxy", "rate", "paused", "left", "targets"), answer["drains"])
+
+
 def stop_drain(name: str, proxy: str | None, *, as_json: bool) -> None:
     """End the drain of a proxy, and print that it has ended.
 
@@ -66,7 +82,7 @@ def stop_drain(name: str, proxy: str | None, *, as_json: bool) -> None:
 
 def _until_empty(url: str, name: str, *, as_json: bool) -> int:
     """Return how many sessions are left when the drain has ended: 0, or more where somebody has cancelled it."""
-    before = None
+    before, told = None, False
     while True:
         rows = {row["proxy"]: row for row in request(url, "/v1/drains")["drains"]}
         left = int(rows[name]["left"]) if name in rows else None
@@ -74,6 +90,10 @@ def _until_empty(url: str, name: str, *, as_json: bool) -> int:
             print(f"{left} left", file=sys.stderr)
         if left == 0 or (left is None and before is not None):
             return before or 0 if left is None else 0
+        if left and not rows[name]["targets"] and not told:
+            told = True
+            none = "no other proxy takes them: each one is drained, or has no lease"
+            print(f"{none}; it goes on when one does, or: waypost drain {name} --stop", file=sys.stderr)
         before = left if left is not None else before
         time.sleep(POLL_S)
 

@@ -12,7 +12,8 @@ from node.cli.commands.proxy_client import address, request
 from node.cli.commands.table import print_table
 from waypost.errors import NotFound, Unreachable
 
-ELSEWHERE = "elsewhere"
+ELSEWHERE, UNSERVED = "elsewhere", "unserved"
+"""States of a session that another proxy owns: one that has a lease, and one that has none."""
 COLUMNS = ("session", "owner", "epoch", "state", "stored", "attached", "registered")
 FOLLOWED = 3
 """The number of times that a session is followed which moves while we ask for it."""
@@ -92,10 +93,10 @@ def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:
     """
     row = _row(session, url)
     for _ in range(FOLLOWED):
-        if row["state"] != ELSEWHERE:
+        if row["state"] not in (ELSEWHERE, UNSERVED):
             return row, ""
         owner = row["owner"]
-        if row["url"] is None:
+        if row["state"] == UNSERVED:
             return row, f"only proxy {owner} knows more of it, and that one has no lease; whoever attaches gets it"
         try:
             row = _row(session, row["url"])
