@@ -38,6 +38,7 @@ from waypost.errors import (
     BadConfiguration,
     HistoryTruncated,
     Internal,
+    InUse,
     LogReplaced,
     StoreDamaged,
     Unreachable,
@@ -87,7 +88,8 @@ def listen(config: NodeConfig) -> socket.socket:
     """Return the socket, which listens at `host` and `port` of the configuration.
 
     Raises:
-        BadConfiguration: the address is taken, or not ours; `field` says which of the two settings is wrong.
+        InUse: another process listens there.
+        BadConfiguration: the address is not ours; `field` says which of the two settings is wrong.
     """
     try:
         if config.host in EVERY_ADDRESS and socket.has_dualstack_ipv6():
@@ -100,7 +102,8 @@ def listen(config: NodeConfig) -> socket.socket:
         is_name = isinstance(error, socket.gaierror)
         is_port = error.errno in (errno.EADDRINUSE, errno.EACCES) and not is_name
         reason = error.strerror if is_name or error.errno is None else os.strerror(error.errno)
-        raise BadConfiguration(
+        kind = InUse if error.errno == errno.EADDRINUSE and not is_name else BadConfiguration
+        raise kind(
             f"cannot listen on {authority(config.host, config.port)}: {reason}",
             field="port" if is_port else "host",
         ) from None

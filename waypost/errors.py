@@ -138,6 +138,7 @@ class Forbidden(Refused):
     """The session's access does not allow it: the password is not right, or a right is missing."""
 
     code = "FORBIDDEN"
+    exit_status = 4
 
 
 class ForeignOrigin(Refused):
@@ -162,6 +163,13 @@ class NameTaken(Refused):
     """A proxy's name is in use by another process."""
 
     code = "NAME_TAKEN"
+    exit_status = 5
+
+
+class InUse(Refused):
+    """Something is in the way that still runs: a process that has the port, or the proxies of a site."""
+
+    code = "IN_USE"
     exit_status = 5
 
 

@@ -49,7 +49,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 10
+VERSION = 11
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH, pattern=NAME_PATTERN)]
@@ -216,8 +216,9 @@ class Attestation(_Message, frozen=True, kw_only=True):
     """A report of what the receiver's library returned to its application of one origin, in this order, with CRC-32
     digests.
 
-    `order`: by which the library chose what it returned first. The proxy writes it to the journal as it is; the library
-    numbers its attestations 1, 2, 3, ... and sends each again until :class:`Attested` confirms it.
+    `order`: by which the library chose what it returned first. `incarnation`: of the receiver that made it, if that is
+    not the one that is attached. The proxy writes it to the journal as it is. Each incarnation numbers its attestations
+    1, 2, 3, ..., and sends each again until :class:`Attested` confirms it.
     """
 
     number: Annotated[int, Meta(ge=1, le=LARGEST)]
@@ -227,6 +228,7 @@ class Attestation(_Message, frozen=True, kw_only=True):
     offsets: ReportedOffsets
     digests: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_REPORTED_OFFSETS)]
     order: Order = "any"
+    incarnation: Annotated[Incarnation, Meta(max_length=MAX_ID_LENGTH)] = Incarnation("")
 
 
 class Quench(_Message, tag="quench", frozen=True):
@@ -530,9 +532,12 @@ class Acknowledged(_Message, tag="acknowledged", frozen=True):
 
 
 class Attested(_Message, tag="attested", frozen=True):
-    """The journal has the attestations up to this number."""
+    """The journal has the attestations up to the one of this number and incarnation, in the order in which they were
+    sent.
+    """
 
     number: int
+    incarnation: Incarnation = Incarnation("")
 
 
 class Gap(_Message, tag="gap", frozen=True):

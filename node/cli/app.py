@@ -18,6 +18,7 @@ from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageErro
 
 from node.cli import config, keys, links, rendezvous, sessions, sites
 from node.cli.commands.input import printable
+from node.cli.entry import INTERRUPTED
 from node.cli.options import (
     Config,
     Data,
@@ -35,13 +36,11 @@ from node.configuration.config import load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
 
-STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
-expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
-inside Waypost; 130 ended by Ctrl-C."""
+STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly, or cannot tell; 2 wrong
+usage or a bad expression; 3 not reachable in time, trying again may help; 4 not allowed; 5 not found or conflict; 27
+waited -W in vain; 70 a fault inside Waypost; 130 ended by Ctrl-C."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to stdout may fail by; what else fails so, names a file, or has been translated at its border."""
-INTERRUPTED = 130
-"""The status of a command that Ctrl-C has ended."""
 HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
@@ -478,7 +477,9 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("WAYPOST_DEBUG"):
             raise
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        if _is_interrupt(error):
+            status = INTERRUPTED
+        elif isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
             status = _not_printed(error)
         else:
             status = _fault(error, arguments)
@@ -486,6 +487,12 @@ def main() -> None:
         # Typer has made a status of most of them.
         end_by_signal(INTERRUPTED)
     sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Tell whether Ctrl-C is behind an error, as where it came while a class of a library was being made."""
+    causes = (error.__cause__, error.__context__)
+    return any(isinstance(cause, KeyboardInterrupt) or (cause and _is_interrupt(cause)) for cause in causes)
 
 
 def _wording(error: ClickException) -> str:

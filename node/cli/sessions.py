@@ -148,7 +148,11 @@ def forget(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Unregister a receiver that is away: nothing is stored for it any more."""
+    """Unregister a receiver that is away: nothing is stored for it any more.
+
+    The session itself goes on storing what its subscriptions match, for whoever comes next; end those by `sessions
+    unsubscribe`, or the session by `sessions rm`.
+    """
     from node.cli.commands.session_admin import change
 
     change("forget", session, {"receiver": receiver}, proxy=proxy, as_json=json_)

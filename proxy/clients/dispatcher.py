@@ -522,10 +522,10 @@ class ClientDispatcher:
             return
         now = self._env.time.unix_ms
         facts = journal_facts.received(connection.session, receiver.id, connection.incarnation, attestations, now)
-        last = attestations[-1].number
+        last = attestations[-1]
 
         def on_done(error: WaypostError | None) -> None:
             if error is None:
-                self._send(connection, Attested(last))
+                self._send(connection, Attested(last.number, last.incarnation))
 
         self._output.emit(Attest(facts, on_done))

@@ -119,12 +119,12 @@ def received(
     """Return the facts that a receiver's library attests; the library is their writer, and has numbered them.
 
     Args:
-        incarnation: of the receiver; part of the writer's name.
+        incarnation: of the receiver that is attached; part of the name of the writer of what names no other one.
         at_ms: when the attestations came, in Unix time.
     """
     return [
         Fact(
-            writer=f"receiver/{session}/{receiver}/{incarnation}",
+            writer=f"receiver/{session}/{receiver}/{attestation.incarnation or incarnation}",
             number=attestation.number,
             at_ms=at_ms,
             kind=FactKind.RECEIVED,

@@ -72,7 +72,7 @@ def _forbidden(proxy: ProxyProcess, why: str) -> float:
 async def test_session_with_a_password_accepts_clients_with_the_password(proxy: ProxyProcess, name: str) -> None:
     await _lock(name, proxy.url)
     refused = await _refused(name, proxy.url)
-    assert (refused.code, refused.field, refused.exit_status) == ("FORBIDDEN", "credential", 2)
+    assert (refused.code, refused.field, refused.exit_status) == ("FORBIDDEN", "credential", 4)
     await _refused(name, proxy.url, OTHER)
     await _publish(name, proxy.url, 1)
     async with asyncio.timeout(20), waypost.attach(name, proxy=proxy.url, password=SECRET) as session:
@@ -184,7 +184,7 @@ def test_sub_takes_the_password_from_a_file_or_the_environment(
     file.write_text(f"{OTHER}\n")
     sub = ("sub", f'to == "{name}"', "--session", name, "--proxy", proxy.url, "-C", "1", "-f", "{number}", "-W", "10")
     done = run(*sub, "--password-file", str(file))
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr.startswith("error: FORBIDDEN: credential: session ")
     file.write_text(f"{SECRET}\n")
     done = run(*sub, "--password-file", str(file))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pickle
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -65,6 +67,50 @@ async def test_a_client_shows_its_name_and_how_it_is(proxy: ProxyProcess) -> Non
     await asyncio.sleep(0.2)
     assert repr(lost).startswith("<Producer 'nobody': connecting: ")
     await lost.close()
+
+
+async def test_client_that_names_no_proxy_goes_to_that_of_the_environment(
+    proxy: ProxyProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAYPOST_PROXY", proxy.url)
+    async with waypost.attach("team/environment") as receiver:
+        assert receiver.attached is not None and receiver.attached.proxy == "a1"
+
+
+async def test_wrong_expression_is_refused_with_its_place(proxy: ProxyProcess) -> None:
+    async with waypost.attach("team/wrong", proxy=proxy.url) as receiver:
+        with pytest.raises(waypost.SubscriptionError) as caught:
+            await receiver.subscribe("x >")
+        assert (caught.value.code, caught.value.offset) == ("PARSE_ERROR", 3)
+
+
+async def test_older_state_after_an_orderly_end_repeats_no_number_of_the_journal(
+    cluster: Cluster, proxy: ProxyProcess
+) -> None:
+    name = "team/older"
+    await _prepare(name, proxy.url)
+    async with waypost.attach(name, proxy=proxy.url) as session:
+        first = await _take(session, 3)
+        session.acknowledge()
+        kept = pickle.dumps(session.state)
+        first += await _take(session, 3)
+    # What was handled since is acknowledged by the orderly end.
+    rest = await _rest(name, proxy.url, len(NUMBERS) - 6, pickle.loads(kept))
+    assert first + rest == NUMBERS
+    said: dict[tuple[str, int], set[str]] = {}
+    async with asyncio.timeout(20):
+        while sum(fact.count('"received"') for facts in said.values() for fact in facts) < 3:
+            await asyncio.sleep(0.1)
+            said = {}
+            for file in (cluster.root / "sites" / "A" / "journal").rglob("*"):
+                for line in file.read_text().splitlines() if file.is_file() else []:
+                    fact = json.loads(line)
+                    if fact.get("session") == name and fact["kind"] == "received":
+                        fact.pop("at_ms")
+                        said.setdefault((fact["writer"], fact["number"]), set()).add(json.dumps(fact))
+    # One that was not confirmed is said again as it was, and a number never names another one.
+    assert all(len(facts) == 1 for facts in said.values())
+    assert len({writer for writer, _ in said}) == 2
 
 
 async def test_notifications_that_were_not_taken_come_at_the_next_attach(proxy: ProxyProcess) -> None:
@@ -269,14 +315,14 @@ async def test_call_on_a_client_that_was_not_entered_is_refused_at_once(proxy: P
         receiver.wait_attached,
     ]
     for ask in asked:
-        with pytest.raises(Refused, match="it was not entered"):
+        with pytest.raises(Refused, match="was not entered"):
             await asyncio.wait_for(ask(), 1)
 
 
 def test_call_on_a_blocking_client_that_was_not_entered_is_refused_at_once(proxy: ProxyProcess) -> None:
     producer = waypost.blocking.produce("p", proxy=proxy.url)
     try:
-        with pytest.raises(Refused, match="it was not entered"):
+        with pytest.raises(Refused, match="was not entered"):
             producer.publish({"n": 1})
     finally:
         producer.close()
@@ -301,14 +347,14 @@ async def test_call_on_a_closed_client_fails_at_once(proxy: ProxyProcess) -> Non
     async with waypost.attach("team/closed", proxy=proxy.url) as receiver:
         await receiver.subscribe("k == 1")
     async with asyncio.timeout(5):
-        with pytest.raises(Unreachable, match="it was closed"):
+        with pytest.raises(Unreachable, match="was closed"):
             await producer.publish({"k": 2})
         for call in CALLS:
-            with pytest.raises(Unreachable, match="it was closed"):
+            with pytest.raises(Unreachable, match="was closed"):
                 await call(receiver)
         with pytest.raises(StopAsyncIteration):
             await anext(receiver)
-        with pytest.raises(Refused, match="it was entered before"):
+        with pytest.raises(Refused, match="was entered before"):
             await receiver.__aenter__()
         await receiver.close()
 
@@ -329,10 +375,10 @@ async def test_call_on_a_client_whose_session_was_deleted_says_so_at_once(proxy:
 
 def test_open_blocking_client_goes_on_when_it_is_entered_again(proxy: ProxyProcess) -> None:
     with waypost.blocking.attach("team/twice", proxy=proxy.url) as session:
-        with pytest.raises(Refused, match="it was entered before"), session:
+        with pytest.raises(Refused, match="was entered before"), session:
             pass
         session.subscribe("n > 0")
-    with pytest.raises(Refused, match="it was entered before"), session:
+    with pytest.raises(Refused, match="was entered before"), session:
         pass
 
 
@@ -349,7 +395,7 @@ async def test_site_in_the_place_of_an_origin_is_refused_at_once(proxy: ProxyPro
         await session.subscribe("n > 0", id="x")
         with pytest.raises(Refused, match="that of site A is 'A/0'"):
             await session.wait_effective("x", ["A"])
-        with pytest.raises(NoAnswer, match="subscription x did not become effective for Z/0 within"):
+        with pytest.raises(NoAnswer, match=r"subscription x .* did not become effective for Z/0 within"):
             await session.wait_effective("x", ["A/0", "Z/0"])
 
 

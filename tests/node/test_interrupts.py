@@ -215,3 +215,33 @@ def test_interrupt_that_breaks_off_no_call_by_itself_is_noticed_all_the_same() -
             assert process.stdout.read() == "interrupted\n"
         finally:
             process.kill()
+
+
+def test_interrupt_while_the_command_line_is_loaded_ends_it_in_silence() -> None:
+    program = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from node.cli.entry import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_interrupt_that_a_library_has_made_an_error_of_its_own_counts_as_one() -> None:
+    program = """
+import node.cli.app as app
+def interrupted(arguments):
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        raise RuntimeError("Error calling __set_name__") from error
+app._run = interrupted
+app.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "sessions"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

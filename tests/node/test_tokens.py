@@ -120,7 +120,7 @@ def test_the_console_reads_a_token_from_a_file(cluster: Cluster, root: Path, tmp
     file.write_text(token(root, "bob") + "\n")
     sub = ("sub", f'to == "{name}"', "--session", name, "--receiver", "eve", "-C", "1", "-W", "20", "--proxy", url)
     done = run(*sub, "-f", "{number}", "--token-file", str(file))
-    assert done.returncode == 2 and done.stderr.startswith("error: FORBIDDEN: credential: ")
+    assert done.returncode == 4 and done.stderr.startswith("error: FORBIDDEN: credential: ")
     file.write_text(token(root, "eve") + "\n")
     done = run(*sub, "-f", "{number}", "--token-file", str(file))
     assert (done.returncode, done.stdout) == (0, "3\n")

@@ -71,6 +71,10 @@ class Client:
             state = f"connecting{self.trouble}" if self.trouble or not self._ready.is_set() else "connected"
         return f"<{type(self).__name__} {self._protocol.name!r}: {state}>"
 
+    @property
+    def _kind(self) -> str:
+        return type(self).__name__.lower()
+
     # ------------------------------------------------------------ life cycle
 
     def begin(self) -> None:
@@ -81,7 +85,7 @@ class Client:
             Refused: the client was begun or entered before.
         """
         if self._task is not None:
-            raise Refused("it was entered before", hint=MAKE_ANOTHER)
+            raise Refused(f"this {self._kind} was entered before", hint=MAKE_ANOTHER)
         self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._protocol.name}")
         self._task.add_done_callback(self._ran)
 
@@ -148,7 +152,10 @@ class Client:
     def _check_entered(self) -> None:
         """Raise Refused unless the client was entered: before that, no task runs that could bring an answer."""
         if self._task is None:
-            raise Refused("it was not entered", hint="write `async with ...:`, or `with ...:` where nothing is awaited")
+            raise Refused(
+                f"this {self._kind} was not entered",
+                hint="write `async with ...:`, or `with ...:` where nothing is awaited",
+            )
 
     def _check_open(self) -> None:
         """Raise Refused unless the client was entered, Unreachable if it was closed, or the error that ended it."""
@@ -156,7 +163,7 @@ class Client:
         if self._failure is not None:
             raise self._failure
         if self._is_closed:
-            raise Unreachable("it was closed", hint=MAKE_ANOTHER)
+            raise Unreachable(f"this {self._kind} was closed", hint=MAKE_ANOTHER)
 
     async def _within(self, wait: Callable[[], Awaitable[Any]], otherwise: str | Callable[[], str]) -> Any:
         """Wait for at most `timeout_s` of the client, and return the result.

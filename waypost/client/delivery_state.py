@@ -75,6 +75,21 @@ class ReceiverState:
     """The number of the last attestation made."""
     unconfirmed: deque[Attestation] = field(default_factory=deque)
 
+    def begin_incarnation(self) -> None:
+        """Begin another incarnation of the receiver at this position, unless it was never attached.
+
+        The position may be older than what its last incarnation came to, so the numbers of that one are not used again:
+        not for attestations, nor for attaches.
+        """
+        if not self.attach_seq:
+            return
+        before = self.incarnation
+        self.unconfirmed = deque(
+            attestation if attestation.incarnation else replace(attestation, incarnation=before)
+            for attestation in self.unconfirmed
+        )
+        self.incarnation, self.attach_seq, self.attested = new_incarnation(), 0, 0
+
     def check(self) -> None:
         """Raise BadArgument unless every field is of its type and in its range: an application may have stored it in
         any way.
@@ -461,11 +476,14 @@ class DeliveryState:
         self._unsent_attestations.clear()
         return _saying(list(self.state.unconfirmed))
 
-    def confirmed(self, number: int) -> None:
-        """Forget the attestations up to this number, inclusive: a journal has them."""
+    def confirmed(self, number: int, incarnation: Incarnation) -> None:
+        """Forget the attestations up to the one of this number and incarnation, inclusive: a journal has them. Nothing
+        happens if it was forgotten before.
+        """
         unconfirmed = self.state.unconfirmed
-        while unconfirmed and unconfirmed[0].number <= number:
-            unconfirmed.popleft()
+        if any((known.number, known.incarnation) == (number, incarnation) for known in unconfirmed):
+            while (known := unconfirmed.popleft()).number != number or known.incarnation != incarnation:
+                pass
 
 
 def _unacknowledged_part(batch: _Batch) -> _Batch:

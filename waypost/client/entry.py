@@ -32,6 +32,8 @@ from waypost.reliability import Reliability
 
 SITE = "WAYPOST_SITE"
 """The variable with the name of the client's site."""
+PROXY = "WAYPOST_PROXY"
+"""The variable with the address of the proxy of clients that name none."""
 ADDRESS = "the address of a proxy, such as ws://host:7301, or a list of them"
 
 
@@ -128,6 +130,7 @@ def attach(
         if state.receiver not in (None, (session, receiver)):
             of_session, of_receiver = state.receiver or ("", "")
             raise BadArgument(f"it is that of receiver {of_receiver} of session {of_session}", field="state")
+        state.begin_incarnation()
     text(principal, "principal", 0, MAX_ID_LENGTH)
     text(password, "password", 0, MAX_PASSWORD_LENGTH)
     protocol = ClientProtocol(
@@ -211,6 +214,7 @@ def _connect_options(
     proxy: str | Sequence[str] | None, roaming: Roaming | None, tls: ssl.SSLContext | None
 ) -> ConnectOptions:
     """Return how a client connects. Raises BadArgument: an option is of the wrong type, or an address is not valid."""
+    proxy = os.environ.get(PROXY) or None if proxy is None else proxy
     addresses = [] if proxy is None else _addresses(proxy)
     if roaming is not None:
         instance(roaming, "roaming", Roaming, "a waypost.Roaming")

@@ -106,7 +106,7 @@ class Outbox:
 
     async def __aenter__(self) -> Self:
         if self._file is not None or self._is_closed:
-            raise Refused("it was entered before", hint="each is entered once: open another one")
+            raise Refused("this outbox was entered before", hint="each is entered once: open another one")
         self._file = file = await self._on_disk(lambda: OutboxFile(self._path, self._name, self._max_bytes))
         for part in (self._store, self._send):
             task = asyncio.create_task(part(file), name=f"outbox {self._path}: {part.__name__}")
@@ -162,9 +162,9 @@ class Outbox:
         if self._failure is not None:
             raise self._failure
         if self._file is None:
-            raise Refused("it was not entered", hint="write `async with ...:`")
+            raise Refused("this outbox was not entered", hint="write `async with ...:`")
         if self._is_closed:
-            raise Unreachable("it was closed", hint="open another one")
+            raise Unreachable("this outbox was closed", hint="open another one")
         return self._file
 
     # ------------------------------------------------------------ the application's view

@@ -290,7 +290,9 @@ class OutboxFile:
             raise
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-                raise BadArgument(f"another process has {self._path} open", field="path") from None
+                raise BadArgument(
+                    f"{self._path} is open already, in this process or another one", field="path"
+                ) from None
             raise StoreFailed(f"{self._path}: {error}") from None
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:

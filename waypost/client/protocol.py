@@ -304,7 +304,7 @@ class ClientProtocol:
                 self._events.extend(self._publish_buffer.acknowledged(message))
                 self._rest_if_rejected()
             case Attested():
-                self._delivery_state.confirmed(message.number)
+                self._delivery_state.confirmed(message.number, message.incarnation)
             case Attached():
                 self._attached(message)
             case Subscribed() | Unsubscribed():

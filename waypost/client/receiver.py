@@ -28,12 +28,13 @@ from waypost.client.options import ConnectOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.received_notification import Received
 from waypost.client.transport import DETACH_S
-from waypost.errors import BadArgument, WaypostError
+from waypost.errors import BadArgument, Refused, WaypostError
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import NO_KEYS, Keys, check_keys
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S
 from waypost.messages import Attached, BecameEffective, Deleted, Granted, SubscriptionChanged
-from waypost.subscription.expression import EXPRESSION
+from waypost.subscription.errors import NUMBERS
+from waypost.subscription.expression import EXPRESSION, parse
 
 MAX_ITEMS = 1 << 31
 """The bound of `max_items`: more than a window ever holds."""
@@ -307,6 +308,7 @@ class Receiver(Client):
             insecure: accept also notifications whose keys do not meet these, if their producers allow that.
 
         Raises:
+            SubscriptionError: the expression is not valid; `offset` says where.
             Refused: an argument is not acceptable, or the session has another expression under this id, or a limit or
                 the access does not allow it; `code` and `field` say why.
             LogUnavailable, StoreFailed: the subscription could not be written. It may be in force all the same, until a
@@ -321,10 +323,16 @@ class Receiver(Client):
         check_keys(keys)
         flag(insecure, "insecure")
         key_list = keys.listed()
-        await self._ask(
-            identity,
-            lambda: self._protocol.subscribe(identity, expression, ttl_s, max_count, key_list, insecure=insecure),
-        )
+        try:
+            await self._ask(
+                identity,
+                lambda: self._protocol.subscribe(identity, expression, ttl_s, max_count, key_list, insecure=insecure),
+            )
+        except Refused as error:
+            if error.code in NUMBERS:
+                # The proxy says what is wrong, and not where.
+                parse(expression)
+            raise
         return identity
 
     async def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
@@ -425,7 +433,8 @@ class Receiver(Client):
 
         def late() -> str:
             missing = [origin for origin in origins if origin not in self.effective(subscription)]
-            return f"subscription {subscription} did not become effective for {', '.join(missing)}"
+            where = ", ".join(missing)
+            return f"subscription {subscription} of this session, if there is one, did not become effective for {where}"
 
         await self._within(wait, late)
 

@@ -79,7 +79,8 @@ def _attribute(text: str) -> tuple[str, Value]:
     try:
         return name, _typed(kind, value)
     except ValueError:
-        raise BadNotification(f"{quoted(value)} is no {kind or 'value'}", field=name) from None
+        octets = "; write its octets in hexadecimal, such as 00ff" if kind == "opaque" else ""
+        raise BadNotification(f"{quoted(value)} is no {kind or 'value'}{octets}", field=name) from None
     except BadNotification as error:
         raise BadNotification(error.message, field=name) from None
 

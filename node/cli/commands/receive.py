@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import waypost
-from node.cli.commands.input import parsed, printable
+from node.cli.commands.input import escaped, parsed, printable
 from node.cli.commands.interrupt import blocking
 from waypost.client.events import NearerProxy, Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
@@ -203,10 +203,10 @@ def _line(received: Received, form: str | None, as_json: bool) -> str:
         )
     if form is not None:
         try:
-            return form.format_map(_Blank(received))
+            return escaped(form.format_map(_Blank(received)))
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise Refused(f"{form!r} does not fit what came: {error}", field="format") from None
-    return " ".join(f"{name}={_plain(value)}" for name, value in received.items())
+    return " ".join(f"{escaped(name)}={_plain(value)}" for name, value in received.items())
 
 
 def _check_form(form: str | None) -> None:
@@ -225,7 +225,7 @@ class _Blank(dict[str, Any]):
 
 
 def _plain(value: Value) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return value.hex() if isinstance(value, bytes) else escaped(str(value))
 
 
 class _News:
@@ -247,7 +247,10 @@ class _News:
             case SubscriptionChanged(settings=None):
                 print(f"subscription {printable(event.subscription)} was ended by another", file=sys.stderr)
             case SessionReplaced():
-                print(f"session {event.session} is another one: the one of before was deleted or lost", file=sys.stderr)
+                print(
+                    f"session {printable(event.session)} is another one: the one of before was deleted or lost",
+                    file=sys.stderr,
+                )
             case NearerProxy():
                 nearer = f"{event.round_trip_ms:.0f} ms away, and {event.present_ms:.0f} ms from here"
                 print(f"moving to a nearer proxy, at {event.url}: {nearer}", file=sys.stderr)

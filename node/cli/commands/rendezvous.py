@@ -13,7 +13,7 @@ import waypost
 from node.cli.commands.input import printable
 from node.cli.commands.receive import ATTACH_S, WaitedInVain
 from waypost.client import rendezvous
-from waypost.errors import NotFound, OutputFailed, Refused
+from waypost.errors import NotFound, OutputFailed, ReceiverTaken, Refused
 from waypost.rendezvous import Request, Resource
 
 NAME_LENGTH = 50
@@ -34,6 +34,7 @@ async def offer(
 
     Raises:
         NotFound: `folder` is no folder.
+        ReceiverTaken: somebody else has begun to offer under this name.
     """
     root = _checked(folder).resolve()
 
@@ -48,7 +49,10 @@ async def offer(
 
     async with waypost.offer(name, provide, proxy=proxy, key=key, token=token) as offering:
         print(f"offering {folder} as {name}", file=sys.stderr)
-        await offering.serve()
+        try:
+            await offering.serve()
+        except ReceiverTaken:
+            raise ReceiverTaken(f"somebody else offers as {name} now", hint="offer under another name") from None
 
 
 def _checked(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from federation.ports import LinkRow, Reloaded
 from federation.site.log_epochs import raised
 from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
-from waypost.errors import BadArgument, NotFound, Refused
+from waypost.errors import BadArgument, InUse, NotFound, Refused
 from waypost.identity import Edge, Ownership, SiteId
 
 SHOWN = 5
@@ -85,7 +85,8 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
         BadArgument: `site` is empty.
         BadConfiguration: a TLS file cannot be used.
         NotFound: there is no such registry, or it knows of no such site.
-        Refused: a proxy of the site runs; or sessions may have their last checkpoint there alone, and not `anyway`.
+        InUse: a proxy of the site runs.
+        Refused: sessions may have their last checkpoint there alone, and not `anyway`.
         RegistryUnavailable: the registry does not answer.
     """
     name = SiteId(site)
@@ -108,7 +109,7 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
             )
         # First, and all or nothing: a proxy of the site may have begun meanwhile.
         if not await registry.forget_site(name):
-            raise Refused(f"a proxy of site {site} has begun to run", field="site", hint="stop it first")
+            raise InUse(f"a proxy of site {site} has begun to run", field="site", hint="stop it first")
         links = _links(state, name)
         for sites in links:
             await registry.set_link(LinkRow(sites=sites, removed=True), seed=False)
@@ -130,7 +131,7 @@ def _described(state: Reloaded, site: SiteId) -> dict[str, Any]:
 
 def _refuse_if_live(state: Reloaded, site: SiteId) -> None:
     if live := _live(state, site):
-        raise Refused(
+        raise InUse(
             f"proxies of site {site} run: {', '.join(live)}",
             field="site",
             hint="stop them first, and wait until their leases have ended",

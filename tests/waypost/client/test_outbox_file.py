@@ -44,7 +44,7 @@ def test_another_process_another_producer_and_another_file_are_named(tmp_path: P
     with pytest.raises(NotFound, match="no outbox"):
         OutboxFile(path, None, BOUND)
     file = OutboxFile(path, "p", BOUND)
-    with pytest.raises(BadArgument, match="another process"):
+    with pytest.raises(BadArgument, match="is open already"):
         OutboxFile(path, "p", BOUND)
     file.close()
     with pytest.raises(BadArgument, match="of producer p"):
@@ -126,12 +126,12 @@ def test_refused_second_opening_leaves_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "box"
     file = OutboxFile(path, "p", BOUND)
     for _ in range(2):
-        with pytest.raises(BadArgument, match="another process"):
+        with pytest.raises(BadArgument, match="is open already"):
             OutboxFile(path, "p", BOUND)
     imports = "from pathlib import Path; from waypost.client.outbox_file import OutboxFile"
     child = f"{imports}; OutboxFile(Path({str(path)!r}), 'p', 9)"
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=60, check=False)
-    assert "another process" in done.stderr
+    assert "is open already" in done.stderr
     file.close()
 
 
