@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chaos.simulator.checks.forwarding import check_forwarding
 from chaos.simulator.checks.policies import excused
 from chaos.simulator.environment.environment import url_of
-from chaos.simulator.processes.clients import PRIORITIES
+from chaos.simulator.processes.clients import BEYOND_LOGS, PRIORITIES
 from matching.covering import covers
 from proxy.session.session import Role
 from waypost.facts import FactKind
@@ -348,7 +348,14 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     missing = [at for at in safe if at in published and published[at] not in delivered and at not in gone]
     connected = {site_of(origin) for origin in _connected_origins(world, client)}
     missing = [at for at in missing if site_of(at.origin) in connected]
+    if client.is_ahead:
+        return lost
     for subscription, promise in client.promised.items():
+        lost += [
+            f"LOST {client.name} is promised {subscription} above {above} of {origin}, which no log has"
+            for origin, above in promise.items()
+            if above >= BEYOND_LOGS
+        ]
         expression = parse(client.requests[subscription])
         ends = client.ends(subscription)
         for origin, offset in missing:

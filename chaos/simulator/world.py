@@ -368,6 +368,7 @@ class World(Environment):
         receiver: str = "",
         version: int = VERSION,
         poll_interval_ms: int = 0,
+        ahead: bool = False,
     ) -> Client:
         """Add a client, which connects to the proxy `at` now, and return it.
 
@@ -380,6 +381,7 @@ class World(Environment):
             receiver: the name of the receiver, of which the client is one incarnation; empty: `name`.
             version: of the client protocol, which its library speaks.
             poll_interval_ms: the time that the client spends on each notification; 0: it takes all at once.
+            ahead: whether it has a state beyond the ends of all logs, as one of another federation.
 
         Raises:
             KeyError: there is no such proxy.
@@ -393,6 +395,7 @@ class World(Environment):
             receiver=receiver,
             version=version,
             poll_interval_ms=poll_interval_ms,
+            ahead=ahead,
         )
         self.clients[name] = client
         client.go(at)

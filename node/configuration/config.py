@@ -293,9 +293,9 @@ class NodeConfig:
         ge=0,
     )
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$", max_length=100)
-    lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500, le=3_600_000)
+    lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=1_000, le=3_600_000)
     replace: bool = _setting(
-        False, "Take the name from a process that runs under it, at once; that one ends. For once, by hand."
+        False, "Take the name from a process that runs under it in another folder; that one ends. For once, by hand."
     )
     sweep_s: int = _setting(60, "Seconds between two sweeps for entries past their time to live.", ge=1, le=86_400)
     journal_rotate: str = _setting(

@@ -238,9 +238,10 @@ class AttachHandler:
         connection.attached_to(session.id, message, admitted)
         if admitted.until_ms != NEVER:
             self._ending[connection.number] = connection
-        receiver.connect(connection.number, message)
+        confirmed = self._env.confirmed(message.frontier)
+        receiver.connect(connection.number, message, confirmed)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
-        session.raise_frontier(receiver, self._env.known(message.frontier))
+        session.raise_frontier(receiver, confirmed)
         receiver.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))
         self._expiry.apply_policy(session, _wanted(session, message))
         session.was_attached()

@@ -299,12 +299,12 @@ class ClientDispatcher:
             self._send(connection, wait)
             if session.role is Role.FROZEN:
                 self._raise_cursors_while_frozen(
-                    session, receiver, self._env.known(message.frontier), message.selective
+                    session, receiver, self._env.confirmed(message.frontier), message.selective
                 )
         elif session is not None and receiver is not None:
             self._send(connection, Left(receiver.id))
             receiver.raise_selectively(message.selective)
-            session.raise_frontier(receiver, self._env.known(message.frontier))
+            session.raise_frontier(receiver, self._env.confirmed(message.frontier))
             self._sessions.mark_changed(session.id)
 
     def _raise_cursors_while_frozen(

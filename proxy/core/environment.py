@@ -58,16 +58,14 @@ class Environment:
     def reached(self, session: Session) -> dict[Origin, int]:
         """Return the frontier above which every notification is new to the session.
 
-        It joins what the site log has brought here, what the session has taken, and what each receiver reported.
+        It joins what the site log has brought here, and what the session has taken. What a receiver reports beyond that
+        is its own affair (handover rule 30).
         """
-        reached = dict(self.state.frontier)
-        join(reached, self.frontier(session))
-        for receiver in session.receivers.values():
-            join(reached, receiver.known)
-        return reached
+        return join(dict(self.state.frontier), self.frontier(session))
 
-    def known(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return the part of a client's frontier that is of origins in the site log: nothing of others
-        was sent here.
+    def confirmed(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return the part of a client's frontier that this proxy knows to exist: what it has read of the site log
+        (handover rule 30).
         """
-        return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}
+        read = self.state.frontier
+        return {origin: min(upto, read[origin]) for origin, upto in frontier.items() if origin in read}

@@ -75,13 +75,18 @@ class Receiver:
     """Whether it was registered and has not been told so yet."""
     reliability: Reliability = PERSISTENT
     """What was in force when it attached last."""
+    _ahead_since: dict[Origin, int] = field(default_factory=dict)
     is_durable: bool = True
     """Store and changelog have its registration as it is: until then it is not let in (durability_law.py)."""
 
     # ------------------------------------------------------------ attachments
 
-    def connect(self, connection: int, message: Attach) -> None:
-        """Attach the client on this connection, with frontier and settings of its message; its window is empty."""
+    def connect(self, connection: int, message: Attach, confirmed: Mapping[Origin, int]) -> None:
+        """Attach the client on this connection, with frontier and settings of its message; its window is empty.
+
+        Args:
+            confirmed: the part of the message's frontier that this proxy knows to exist.
+        """
         self.connection = connection
         self.incarnation = Incarnation(message.incarnation)
         self.known = join(dict(message.frontier), self.frontier)
@@ -90,10 +95,24 @@ class Receiver:
         self.order = message.order
         if goes_by_attributes(self.order):
             # As its selective coordinates, which it says no more where the frontier has come past them.
-            self.raise_frontier(message.frontier)
+            self.raise_frontier(confirmed)
         self.window.size = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
         self._reset()
+
+    def ahead(self, read: Mapping[Origin, int], now_ms: int) -> dict[Origin, int]:
+        """Return the origins of which the receiver has reported more than this proxy has read, and since when, in ms.
+
+        Args:
+            read: the frontier up to which the proxy has read the site log.
+            now_ms: of the engine's clock; call it again and again, for a time is that of the first call.
+        """
+        self._ahead_since = {
+            origin: self._ahead_since.get(origin, now_ms)
+            for origin, upto in self.known.items()
+            if upto > read.get(origin, NOTHING)
+        }
+        return self._ahead_since
 
     def disconnect(self) -> None:
         """Detach the client: deliveries without an acknowledgement are sent again at its next attach.

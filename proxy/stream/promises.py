@@ -6,6 +6,8 @@ receiver has reported, and is durable and on record before any receiver is told.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from proxy.core import journal_facts
 from proxy.core.effects import Send
 from proxy.core.environment import Environment
@@ -17,6 +19,10 @@ from proxy.stream.persister import Persister
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId
 from waypost.messages import BecameEffective
+
+AHEAD_MS = 10_000
+"""How long a promise waits until what a receiver has reported was read here, in ms. Nothing else of a session waits for
+a receiver whose state is of another log."""
 
 
 class Promises:
@@ -59,17 +65,33 @@ class Promises:
         while session.cut_short:
             subscription, promises = session.cut_short.pop()
             subscription.unpromise(promises)
+        awaited = self._awaited(session)
         for subscription in session.active():
-            self._promise(session, subscription)
+            self._promise(session, subscription, awaited)
 
-    def _promise(self, session: Session, subscription: Subscription) -> None:
+    def _awaited(self, session: Session) -> set[Origin]:
+        """Return the origins of which a receiver has more than was read here, as after a failover: for AHEAD_MS no
+        promise is made below that, and none above it may be made before it is known to exist (handover rule 30).
+        """
+        now = self._env.time.now_ms
+        return {
+            origin
+            for receiver in session.receivers.values()
+            for origin, since in receiver.ahead(self._env.state.frontier, now).items()
+            if now < since + AHEAD_MS
+        }
+
+    def _promise(self, session: Session, subscription: Subscription, awaited: Container[Origin]) -> None:
         state = self._env.state
-        known = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
+        due = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
+        due = {origin: above for origin, above in due.items() if origin not in subscription.promised}
         fresh = {
             origin: self._start(session, subscription, origin, above)
-            for origin, above in known.items()
-            if origin not in subscription.promised and self._has_start(session, origin)
+            for origin, above in due.items()
+            if origin not in awaited and self._has_start(session, origin)
         }
+        if any(origin in awaited for origin in due):
+            self.watch(session)
         if not fresh:
             return
         subscription.promise(fresh)
@@ -112,6 +134,7 @@ class Promises:
         self._output.journal.once_attested(tell)
 
     def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
-        """Return X0: never below what any receiver has reported (handover rule 13)."""
-        known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
+        """Return X0: never below what any receiver has reported (handover rule 13), as far as that was read here."""
+        read = self._env.state.frontier.get(origin, NOTHING)
+        known = [min(receiver.known.get(origin, NOTHING), read) for receiver in session.receivers.values()]
         return max([above, subscription.promise_floor.get(origin, NOTHING), *known])

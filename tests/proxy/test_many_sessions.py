@@ -395,6 +395,7 @@ def test_attach_that_makes_the_checkpoint_too_large_for_a_record_is_refused(monk
     harness = EngineHarness()
     harness.serve()
     places = {Origin(f"{'origin' * 10}-{number}/0"): 5 for number in range(20)}
+    harness.engine.state.frontier.update(places)
     for number in range(2, 12):
         harness.send(
             number,

@@ -51,6 +51,7 @@ from waypost.identity import (
     Origin,
     SessionId,
     SubscriptionId,
+    origin_of,
 )
 from waypost.messages import (
     VERSION,
@@ -80,6 +81,10 @@ meanwhile."""
 def _named(message: msgspec.Struct | msgspec.Raw) -> str:
     """Return the name of a message, also of one that is encoded ahead."""
     return "Deliver" if isinstance(message, DeliverEncoded) else type(message).__name__
+
+
+BEYOND_LOGS = 1_000_000
+"""An offset that no log of a schedule comes to."""
 
 
 class Wire:
@@ -153,6 +158,7 @@ class Client:
         receiver: str = "",
         version: int = VERSION,
         poll_interval_ms: int = 0,
+        ahead: bool = False,
     ) -> None:
         self.world = world
         self.name = name
@@ -160,6 +166,8 @@ class Client:
         self.identity = (session or name, receiver or name)
         """Session and receiver: another client may be another incarnation of it."""
         self.version = version
+        self.is_ahead = ahead
+        """Whether its state is beyond the ends of all logs, so that nothing is owed to it."""
         self.proxy = ""
         self.away = False
         """Whether the client does not want to be connected."""
@@ -171,7 +179,10 @@ class Client:
             name,
             self.session,
             receiver or name,
-            state=ReceiverState(incarnation=Incarnation(f"{name}#1")),
+            state=ReceiverState(
+                incarnation=Incarnation(f"{name}#1"),
+                frontier=dict.fromkeys(map(origin_of, world.logs), BEYOND_LOGS) if ahead else {},
+            ),
             options=options,
             credential=credential,
         )

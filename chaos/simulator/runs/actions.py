@@ -254,6 +254,14 @@ def _come_nearer(world: World, client: Client, pick: int, number: int) -> None:
     world.come_near(receivers[pick % len(receivers)], names[pick // len(receivers) % len(names)])
 
 
+def _come_ahead(world: World, client: Client, pick: int, number: int) -> None:
+    """Attach one more receiver to a session, with a state beyond the ends of all logs."""
+    sessions = sorted({known.session for known in world.clients.values() if known.session is not None})
+    name, at = f"ahead{len(world.clients)}", list(world.nodes)[pick % len(world.nodes)]
+    if sessions:
+        world.client(name, sessions[pick // 8 % len(sessions)], at, ahead=True)
+
+
 def _end_site(world: World, client: Client, pick: int, number: int) -> None:
     """End a site for good, as long as another one is there."""
     alive = [site for site in world.logs if site not in world.dead_sites]
@@ -351,6 +359,7 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "remove a link": lambda world, client, pick, number: _set_link(world, pick, removed=True),
     "make a site a leaf": lambda world, client, pick, number: _make_leaf(world, pick),
     "come nearer": _come_nearer,
+    "come with a state beyond the logs": _come_ahead,
     "add a link": lambda world, client, pick, number: _set_link(world, pick, removed=False),
     "end a site": _end_site,
     "lose a link": _lose,
@@ -374,5 +383,6 @@ AIMED = frozenset(ACTIONS) - {
     "compact the registry",
     "copy the registry",
     "forget the beginning",
+    "come with a state beyond the logs",
 }
 """Actions that are worth doing just when a proxy is in a certain phase."""

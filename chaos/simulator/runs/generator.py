@@ -69,6 +69,8 @@ HAS_LEAVES = 0.15
 """With this chance operators say of sites of such a schedule that they pass nothing on."""
 HAS_ROAMING = 0.2
 """With this chance receivers of a schedule go to the nearest proxy, and come nearer to others."""
+HAS_AHEAD = 0.1
+"""With this chance receivers with a state beyond the ends of all logs attach to sessions of a schedule."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
 LEASES_MS = (1_500, 3_000, LINK_LEASE_MS)
 """Times after which a link that has failed is given up: some are shorter than many faults."""
@@ -89,6 +91,8 @@ def draw(seed: int) -> Schedule:
         run = with_covering(run)
     if random.Random(f"roaming of {seed}").random() < HAS_ROAMING:
         run = with_roaming(run)
+    if random.Random(f"ahead of {seed}").random() < HAS_AHEAD:
+        run = with_receivers_ahead(run)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
         run = with_orderly_ends(run)
     if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
@@ -198,6 +202,12 @@ def with_roaming(run: Schedule) -> Schedule:
     """
     rng = random.Random(f"roaming {run.seed}")
     return replace(_with_steps(run, rng, 5, lambda: "come nearer"), roams=True)
+
+
+def with_receivers_ahead(run: Schedule) -> Schedule:
+    """Return a copy of a schedule with new steps, drawn by its seed: receivers attach with a state beyond all logs."""
+    rng = random.Random(f"ahead {run.seed}")
+    return _with_steps(run, rng, 2, lambda: "come with a state beyond the logs")
 
 
 def with_covering(run: Schedule) -> Schedule:

@@ -17,6 +17,7 @@ client NAME SESSION at P          a client attaches; ``window=1`` for a small on
                                   one at a time, every 4 ms;
                                   ``as=eve password=x``: as that principal, and with that password;
                                   ``roams``: it goes to the nearest proxy, and on to a nearer one;
+                                  ``ahead``: its state is beyond the ends of all logs, as one of another federation;
                                   ``receiver=c``: another incarnation of that receiver; ``version=2``: its library
                                   speaks another version
 access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
@@ -211,8 +212,8 @@ class Scenario:
         """Perform `client NAME SESSION at PROXY [OPTION=VALUE ...]` (`words`: its arguments): add a client.
 
         100 ms pass, in which the client can attach. Options: window, expiry, receiver-expiry, reliability, queue,
-        discard, order, polls, roams, as, password, receiver, version; the table of directives, at the top of this
-        module, explains each.
+        discard, order, polls, roams, ahead, as, password, receiver, version; the table of directives, at the top of
+        this module, explains each.
         """
         name, session, _, proxy, *more = words
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
@@ -237,6 +238,7 @@ class Scenario:
             receiver=receiver,
             version=version,
             poll_interval_ms=POLL_MS if "polls" in options else 0,
+            ahead="ahead" in options,
         )
         self.world.run(100)
 

@@ -25,6 +25,7 @@ from handover.gate import Gate
 from proxy.clients.connection import Connection
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.publish import PublishHandler
+from proxy.core.environment import Environment
 from proxy.core.interest import Interest
 from proxy.core.journal import Journal
 from proxy.ownership import incoming_transfers
@@ -41,7 +42,7 @@ from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, Switch, replaced
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waypost.client.delivery_state import DeliveryState
-from waypost.frontier import RecentIds
+from waypost.frontier import RecentIds, join
 from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SiteId, SubscriptionId
 from waypost.messages import Deliver, Delivery, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 from waypost.records import Effective, Forwarded, Progress, Record
@@ -121,7 +122,27 @@ def _promise_before_the_report(self: Promises, session: Session) -> None:
     self._unpromised.pop(session.id, None)
     if self._sessions.serving(session.id) is session and self._sessions.interest.is_installed(session):
         for subscription in session.active():
-            self._promise(session, subscription)
+            self._promise(session, subscription, ())
+
+
+def _reached_by_report(self: Environment, session: Session) -> dict[Origin, int]:
+    reached = join(dict(self.state.frontier), self.frontier(session))
+    for receiver in session.receivers.values():
+        join(reached, receiver.known)
+    return reached
+
+
+def _confirmed_as_reported(self: Environment, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
+    return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}
+
+
+def _start_at_report(self: Promises, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+    known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
+    return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
+
+
+def _await_nobody(self: Promises, session: Session) -> set[Origin]:
+    return set()
 
 
 def _start_at_coverage(self: Promises, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
@@ -435,6 +456,38 @@ MUTANTS = (
         ("LOST",),
         scenarios=("nothing_is_promised_that_a_receiver_has_passed",),
         rule=13,
+    ),
+    Mutant(
+        "subscribed above any report",
+        "a subscription begins above whatever a receiver has reported",
+        replaced(Environment, "reached", _reached_by_report),
+        ("LOST",),
+        scenarios=("a_receiver_has_a_state_of_another_log",),
+        rule=30,
+    ),
+    Mutant(
+        "any report counts as had",
+        "what a receiver reports counts as had by it, whether or not it exists",
+        replaced(Environment, "confirmed", _confirmed_as_reported),
+        ("LOST", "STUCK"),
+        scenarios=("a_receiver_has_a_state_of_another_log",),
+        rule=30,
+    ),
+    Mutant(
+        "promised above any report",
+        "a promise is made above whatever a receiver has reported",
+        replaced(Promises, "_start", _start_at_report),
+        ("LOST",),
+        scenarios=("a_receiver_has_a_state_of_another_log",),
+        rule=30,
+    ),
+    Mutant(
+        "nobody ahead is awaited",
+        "a promise is made at once, although a receiver has reported more than was read",
+        replaced(Promises, "_awaited", _await_nobody),
+        ("LOST",),
+        scenarios=("a_receiver_has_more_than_the_new_owner_has_read",),
+        rule=30,
     ),
     Mutant(
         "promised before the report",
