@@ -1,4 +1,4 @@
-"""Hosts on a network of their own: network namespaces, joined by a virtual cable. Needs root, and Linux."""
+"""Hosts on a network of their own: network namespaces, joined by virtual cables. Needs root, and Linux."""
 
 from __future__ import annotations
 
@@ -87,6 +87,61 @@ class TwoHosts:
     def _remove(self) -> None:
         for host in (self.one, self.other):
             subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True, timeout=IP_TIMEOUT_S)
+
+
+class Lan:
+    """Hosts with addresses of IPv4 at one switch; as a context manager it makes them, and removes them with all they
+    have.
+
+    Args:
+        count: how many hosts.
+    """
+
+    def __init__(self, count: int) -> None:
+        mark = uuid.uuid4().hex[:6]
+        self._switch = f"waypost-{mark}-0"
+        self.hosts = [
+            Host(name=f"waypost-{mark}-{number}", interface=f"wp{mark}-{number}", ipv4=f"10.78.0.{number}", ipv6="")
+            for number in range(1, count + 1)
+        ]
+
+    def __enter__(self) -> Self:
+        try:
+            for name in (self._switch, *(host.name for host in self.hosts)):
+                _ip("netns", "add", name)
+            _ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
+            _ip("-n", self._switch, "link", "set", "switch", "up")
+            for host in self.hosts:
+                port = f"{host.interface}p"
+                end = (host.interface, "netns", host.name)
+                _ip("link", "add", *end, "type", "veth", "peer", port, "netns", self._switch)
+                _ip("-n", self._switch, "link", "set", port, "master", "switch", "up")
+                host.configure()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def part(self, one: Host, other: Host) -> None:
+        """Have neither of two hosts reach the other from now on; both reach all others. Raises Unreachable: the system
+        refuses.
+        """
+        for host, far in ((one, other), (other, one)):
+            _ip("-n", host.name, "route", "add", "unreachable", f"{far.ipv4}/32")
+
+    def join(self, one: Host, other: Host) -> None:
+        """Undo :meth:`part`. Raises Unreachable: the system refuses."""
+        for host, far in ((one, other), (other, one)):
+            _ip("-n", host.name, "route", "del", "unreachable", f"{far.ipv4}/32")
+
+    def _remove(self) -> None:
+        for name in (self._switch, *(host.name for host in self.hosts)):
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=IP_TIMEOUT_S)
 
 
 def can_make_hosts() -> bool:

@@ -1,1 +1,4 @@
 """The command line."""
+
+INTERRUPTED = 130
+"""The exit status of a command that Ctrl-C has ended."""

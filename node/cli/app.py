@@ -16,9 +16,8 @@ import typer
 # Typer carries its own click, whose errors it has no public name for.
 from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
 
-from node.cli import config, keys, links, rendezvous, sessions, sites
+from node.cli import INTERRUPTED, config, keys, links, rendezvous, sessions, sites
 from node.cli.commands.input import printable
-from node.cli.entry import INTERRUPTED
 from node.cli.options import (
     Config,
     Data,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-INTERRUPTED = 130
-"""The status of a command that Ctrl-C has ended."""
+from node.cli import INTERRUPTED
 
 
 def main() -> None:

@@ -205,6 +205,12 @@ METRICS = (
         lambda snapshot: dict.fromkeys(LOSSES, 0) | snapshot.node.peers.lost,
         labels=("why",),
     ),
+    counter(
+        "waypost_peer_messages_routed_total",
+        "Messages for proxies that are not reached directly, which were sent to a site on the way: those of this "
+        "proxy, and those of others that passed here.",
+        lambda snapshot: snapshot.node.peers.routed,
+    ),
     gauge(
         "waypost_lease_left_seconds",
         "Until the lease of this proxy can end; 0: it has none, and serves nothing.",

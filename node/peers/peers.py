@@ -1,5 +1,8 @@
 """Connections to other proxies. Each side sends on a connection of its own, and receives on the peer's.
 
+What is for a proxy of another site that is not reached directly goes over the sites between (node/peers/routes.py), but
+for the messages of links.
+
 The two first name themselves, and prove it by the federation's secret (node/security/seal.py); the registry knows which
 incarnation of a proxy is the present one. Every frame after that is sealed.
 """
@@ -9,18 +12,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
+from contextlib import asynccontextmanager
+from typing import Annotated, NamedTuple
 
 import msgspec
 import structlog
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from federation.messages import FederationMessage
+from federation.messages import FederationMessage, LinkMessage
 from federation.ports import ProxyRow
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.health.self_check import Unreached
+from node.peers.routes import Routed
 from node.security.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
 from waypost import cancellation
 from waypost.clock import Clock
@@ -37,6 +42,12 @@ PAUSE_S = 0.2
 """After an introduction that failed; what waits for the peer would begin the next one at once."""
 QUIET_MS = 15_000
 """A peer that nobody tried to reach for so long may have been there meanwhile."""
+PROBE_MS = 5_000
+"""Pause between two attempts to reach a peer directly to which messages are routed."""
+ROUTED_BYTES = MAX_FRAME_BYTES - 4_096
+"""The largest message that is routed: it has to fit into a frame of its own."""
+STALE_SENDER = "routed, of an earlier incarnation"
+NOT_ROUTED = "routed, and may not be"
 QUEUE_FULL, NOT_THERE, CONNECTION = LOSSES = ("queue full", "not there", "connection")
 """Why a message did not go out."""
 IN_THE_CLEAR = "not encrypted"
@@ -123,7 +134,8 @@ class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
 
 
 IntroductionMessage = PeerChallenge | PeerHello | PeerWelcome
-PeerMessage = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | FederationMessage
+PeerMessage = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | FederationMessage | Routed
+Route = Callable[[ProxyRow, Container[ProxyId], int], ProxyRow | None]
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage)
 _introductions: msgspec.msgpack.Decoder[IntroductionMessage] = msgspec.msgpack.Decoder(IntroductionMessage)
@@ -149,6 +161,13 @@ def name_of(error: Refused) -> str:
     return error.message if isinstance(error, Unproven) else error.kind
 
 
+class _Letter(NamedTuple):
+    """What waits for a peer: the frame's content; and what goes over other sites if the peer is not reached."""
+
+    data: bytes
+    routed: Routed | None
+
+
 class Peers:
     """Sends messages to proxies by name. A message may be lost; those to one peer keep their order.
 
@@ -159,6 +178,8 @@ class Peers:
         secret: returns the federation's secret; None: the registry has not told it yet.
         refused: called when a peer cannot be spoken to: the kind of refusal, the peer's name, and details for people.
         clock: of the node.
+        route: returns the proxy to which a message goes that cannot be sent to a proxy directly, by that one's row, the
+            proxies that are not reached, and how many proxies the message has left so far; None: there is no way.
         tls: for connections to peers at wss://, and required of them all; None: system defaults at wss://, ws:// too.
 
     Attributes:
@@ -174,9 +195,11 @@ class Peers:
         refused: Callable[[str, ProxyId, str], None],
         *,
         clock: Clock,
+        route: Route = lambda target, unreached, passed: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._tls = tls
+        self._route = route
         self._clock = clock
         self.unreached: dict[ProxyId, Unreached] = {}
         self._proxy = proxy
@@ -184,10 +207,14 @@ class Peers:
         self._incarnation = incarnation
         self._secret = secret
         self._refused = refused
-        self._lines: dict[ProxyId, asyncio.Queue[bytes]] = {}
+        self._lines: dict[ProxyId, asyncio.Queue[_Letter]] = {}
         self._bytes: Counter[ProxyId] = Counter()
         """The size of the messages that wait, by peer."""
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
+        self._probes: dict[ProxyId, asyncio.Task[bool]] = {}
+        """Attempts to reach peers directly to which messages are routed."""
+        self.routed = 0
+        """Messages that went over other sites, those of others that passed here among them."""
         self.lost: Counter[str] = Counter()
         """Reason, one of LOSSES -> messages that did not go out. One lost on its way is not counted."""
         self.sent_bytes = 0
@@ -200,16 +227,51 @@ class Peers:
         Past PEER_QUEUE messages or PEER_QUEUE_BYTES that wait for the same proxy, it is lost too. Losses are counted in
         :attr:`lost`, and nobody is told.
         """
+        data, routed = _encoder.encode(message), None
+        if not isinstance(message, LinkMessage) and len(data) <= ROUTED_BYTES:
+            routed = Routed(target=proxy, sender=self._proxy, incarnation=self._incarnation(), passed=0, data=data)
+        self._put(proxy, _Letter(data, routed))
+
+    def _put(self, proxy: ProxyId, letter: _Letter) -> None:
         if proxy not in self._lines:
             self._lines[proxy] = asyncio.Queue()
             self._tasks[proxy] = asyncio.create_task(self._serve(proxy), name=f"peer {proxy}")
-        line, data = self._lines[proxy], _encoder.encode(message)
+        line, size = self._lines[proxy], len(letter.data)
         # The first one has room whatever its size.
-        if line.qsize() >= PEER_QUEUE or (line.qsize() and self._bytes[proxy] + len(data) > PEER_QUEUE_BYTES):
+        if line.qsize() >= PEER_QUEUE or (line.qsize() and self._bytes[proxy] + size > PEER_QUEUE_BYTES):
             self.lost[QUEUE_FULL] += 1
             return
-        self._bytes[proxy] += len(data)
-        line.put_nowait(data)
+        self._bytes[proxy] += size
+        line.put_nowait(letter)
+
+    def receive(self, peer: ProxyId, routed: Routed) -> tuple[ProxyId, PeerMessage] | None:
+        """Return the sender and the message, if a routed message is for this proxy; None: it was passed on, or refused,
+        which is counted.
+
+        Args:
+            peer: the proxy that has brought it.
+        """
+        if routed.target != self._proxy:
+            self.routed += 1
+            self._put(routed.target, _Letter(_encoder.encode(routed), routed))
+            return None
+        row = self._row(routed.sender)
+        if row is None or row.incarnation != routed.incarnation:
+            self._refused(STALE_SENDER, peer, f"it names {routed.sender}, {routed.incarnation}")
+            return None
+        try:
+            message = decode_peer_message(routed.data)
+        except BadMessage as error:
+            self._refused(name_of(error), peer, f"routed, of {routed.sender}: {error}")
+            return None
+        if isinstance(message, Routed | LinkMessage):
+            self._refused(NOT_ROUTED, peer, f"{type(message).__name__} of {routed.sender}")
+            return None
+        return routed.sender, message
+
+    def out_of_reach(self) -> dict[ProxyId, Unreached]:
+        """Return the peers that cannot be reached, directly or over other sites."""
+        return {proxy: failed for proxy, failed in self.unreached.items() if self._way(self._row(proxy), 0) is None}
 
     def waiting(self) -> list[int]:
         """Return the number of messages that wait, one number for each peer to which something was sent."""
@@ -217,36 +279,70 @@ class Peers:
 
     async def close(self) -> None:
         """Close all connections; queued messages are dropped."""
-        for task in self._tasks.values():
+        tasks = [*self._tasks.values(), *self._probes.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, proxy: ProxyId) -> None:
         line = self._lines[proxy]
         while True:
-            first = await line.get()
-            self._bytes[proxy] -= len(first)
+            letter = await line.get()
+            self._bytes[proxy] -= len(letter.data)
             row = self._row(proxy)
             if row is None:
                 self.lost[NOT_THERE] += 1
                 continue
-            if not await self._spoke(row, line, first):
+            if proxy in self.unreached and self._send_round(row, letter):
+                self._probe(row)
+                continue
+            left = await self._spoke(row, line, letter)
+            if left is not None and not self._send_round(row, left):
                 self.lost[CONNECTION] += 1
 
-    async def _spoke(self, row: ProxyRow, line: asyncio.Queue[bytes], first: bytes) -> bool:
-        """Send on one connection; tell whether all that was taken out of the line went out.
+    async def _spoke(self, row: ProxyRow, line: asyncio.Queue[_Letter], first: _Letter) -> _Letter | None:
+        """Send on one connection; return the letter that was taken out of the line and did not surely go out."""
+        taken = [first]
+        return None if await self._attempt(row, self._talk(row, line, taken)) else taken[0]
 
-        Whatever a library raises ends the connection and not this loop: nothing would reach that peer any more.
+    async def _attempt(self, row: ProxyRow, talk: Awaitable[bool]) -> bool:
+        """Return what a talk on a connection to a peer returns; False: it failed.
+
+        Whatever a library raises ends the connection and not its caller: nothing would reach that peer any more.
         """
         try:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
-                return await self._talk(row, line, first)
+                return await talk
         except (OSError, websockets.WebSocketException, TimeoutError) as error:
             self._unreached(row, str(error) or "no answer")
         except Exception:
             log.exception("a connection to a peer failed in a way that it must not", peer=row.proxy)
             await asyncio.sleep(PAUSE_S)
         return False
+
+    # ------------------------------------------------------------ over other sites
+
+    def _way(self, target: ProxyRow | None, passed: int) -> ProxyRow | None:
+        return None if target is None else self._route(target, self.unreached, passed)
+
+    def _send_round(self, row: ProxyRow, letter: _Letter) -> bool:
+        """Send a letter over other sites; False: it may not go there, or there is no way."""
+        if letter.routed is None or (way := self._way(row, letter.routed.passed)) is None:
+            return False
+        routed = msgspec.structs.replace(letter.routed, passed=letter.routed.passed + 1)
+        if letter.routed.sender == self._proxy:
+            self.routed += 1
+        self._put(way.proxy, _Letter(_encoder.encode(routed), None))
+        return True
+
+    def _probe(self, row: ProxyRow) -> None:
+        """Try to reach a peer directly again, beside all that is routed to it, if it was not tried for a while."""
+        failed, running = self.unreached[row.proxy], self._probes.get(row.proxy)
+        if (running is None or running.done()) and self._clock.now_ms() - failed.last_ms >= PROBE_MS:
+            probe = self._attempt(row, self._knock(row))
+            self._probes[row.proxy] = asyncio.create_task(probe, name=f"probe {row.proxy}")
+
+    # ------------------------------------------------------------ connections
 
     def _unreached(self, row: ProxyRow, why: str) -> None:
         now_ms = self._clock.now_ms()
@@ -255,17 +351,50 @@ class Peers:
         since_ms = before.since_ms if before is not None and goes_on else now_ms
         self.unreached[row.proxy] = Unreached(since_ms, now_ms, f"{row.url}: {why}")
 
-    async def _talk(self, row: ProxyRow, line: asyncio.Queue[bytes], first: bytes) -> bool:
+    async def _knock(self, row: ProxyRow) -> bool:
+        """Make a connection, and close it again; tell whether the peer has proven who it is."""
+        async with self._connection(row, self._incarnation()) as made:
+            return made is not None
+
+    async def _talk(self, row: ProxyRow, line: asyncio.Queue[_Letter], taken: list[_Letter]) -> bool:
         """Send on one connection until it breaks, or one of the two begins another incarnation.
 
         Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
+
+        Args:
+            taken: the first letter; it is replaced by each that is taken.
         """
         incarnation = self._incarnation()
+        async with self._connection(row, incarnation) as made:
+            if made is None:
+                return False
+            socket, sealer = made
+            closing = asyncio.create_task(socket.wait_closed())
+            try:
+                while incarnation == self._incarnation() and self._row(row.proxy) == row:
+                    frame = sealer.seal(taken[0].data)
+                    await socket.send(frame)
+                    self.sent_bytes += len(frame)
+                    following = await _next(line, closing)
+                    if following is None:
+                        return True
+                    taken[0] = following
+                    self._bytes[row.proxy] -= len(following.data)
+                return False
+            finally:
+                closing.cancel()
+
+    @asynccontextmanager
+    async def _connection(
+        self, row: ProxyRow, incarnation: Incarnation
+    ) -> AsyncIterator[tuple[ClientConnection, Sealer] | None]:
+        """Return the context of a connection on which both sides have proven who they are; None: they have not."""
         encrypted = row.url.startswith("wss:")
         if self._tls is not None and not encrypted:
             self._refused(IN_THE_CLEAR, row.proxy, f"it is reached at {row.url}")
             await asyncio.sleep(PAUSE_S)
-            return False
+            yield None
+            return
         async with connect(
             f"{row.url}/v1/peer",
             max_size=MAX_FRAME_BYTES,
@@ -281,23 +410,10 @@ class Peers:
             if sealer is None:
                 self._unreached(row, "it and this proxy did not prove to each other who they are")
                 await asyncio.sleep(PAUSE_S)
-                return False
-            self.unreached.pop(row.proxy, None)
-            message = first
-            closing = asyncio.create_task(socket.wait_closed())
-            try:
-                while incarnation == self._incarnation() and self._row(row.proxy) == row:
-                    frame = sealer.seal(message)
-                    await socket.send(frame)
-                    self.sent_bytes += len(frame)
-                    following = await _next(line, closing)
-                    if following is None:
-                        return True
-                    message = following
-                    self._bytes[row.proxy] -= len(message)
-                return False
-            finally:
-                closing.cancel()
+                yield None
+            else:
+                self.unreached.pop(row.proxy, None)
+                yield socket, sealer
 
     async def _introduced(self, socket: ClientConnection, row: ProxyRow, incarnation: Incarnation) -> Sealer | None:
         """Return the sealer, once both sides have proven who they are; None: they have not."""
@@ -337,7 +453,7 @@ async def _introduce(
     return Sealer(introduction.frame_key(secret))
 
 
-async def _next(line: asyncio.Queue[bytes], closed: asyncio.Task[None]) -> bytes | None:
+async def _next(line: asyncio.Queue[_Letter], closed: asyncio.Task[None]) -> _Letter | None:
     """Return the next message, or None once the connection is closed. Nothing waits on, also if we are cancelled."""
     if not closed.done() and not line.empty():
         return line.get_nowait()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -49,6 +49,7 @@ from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.catch_up import Requests
 from node.peers.peers import PeerMessage, Peers
+from node.peers.routes import Routed, Routes
 from node.resources.client_shares import ClientShares
 from node.resources.free_memory import trim_memory
 from node.resources.garbage_collection import growing
@@ -188,6 +189,7 @@ class Node:
         self._has_opened = False
         self.secret: bytes | None = None
         """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
+        self._routes = Routes(self.site)
         self.peers = Peers(
             self.proxy,
             self._row,
@@ -195,6 +197,7 @@ class Node:
             lambda: self.secret,
             self.refused,
             clock=self.clock,
+            route=self._route,
             tls=self.tls.peers if self.tls else None,
         )
         self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.health, self.clock)
@@ -546,7 +549,7 @@ class Node:
                 known, neighbours = engine.env.cluster.changelogs.keys(), self.links.neighbours
                 check.check_site(neighbours, known, now_ms)
                 check.check_neighbours(neighbours, rows, known, now_ms)
-                check.check_peers(self.peers.unreached, engine.env.cluster.proxies, now_ms)
+                check.check_peers(self.peers.out_of_reach(), engine.env.cluster.proxies, now_ms)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 
@@ -709,6 +712,9 @@ class Node:
                 self._spawn(self._serve_history(peer, message))
             case SeenRequest():
                 self.peers.send(peer, SeenResponse(message.request, self.guarded_log.seen(message.origin)))
+            case Routed():
+                if (received := self.peers.receive(peer, message)) is not None:
+                    await self.peer_message(*received)
             case SeenResponse():
                 self.witnesses.receive(peer, message)
             case CaughtUp() | CatchUpFailed():
@@ -763,6 +769,12 @@ class Node:
         return (self.engine.undrained if self.engine else 0) + len(self._journal.queue)
 
     # ------------------------------------------------------------ who is there
+
+    def _route(self, target: ProxyRow, unreached: Container[ProxyId], passed: int) -> ProxyRow | None:
+        if self.engine is None:
+            return None
+        live = self.engine.env.cluster.proxies.values()
+        return self._routes.next_proxy(target, live, unreached, self.engine.state.tree, passed)
 
     def _row(self, proxy: ProxyId) -> ProxyRow | None:
         return self._engine.env.cluster.proxies.get(proxy)

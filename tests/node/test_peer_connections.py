@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+import msgspec
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from federation.messages import LinkAppended
 from federation.ports import ProxyRow
 from handover.messages import HandoverOffer
 from node.peers.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
+from node.peers.routes import Routed
 from node.security.seal import new_nonce
 from waypost.clock import SystemClock
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId, SiteId
@@ -28,8 +32,8 @@ def row_at(url: str) -> ProxyRow:
     return ProxyRow(proxy=OTHER, incarnation=INCARNATION, site=SiteId("A"), url=url)
 
 
-def peers_with(row: ProxyRow | None) -> Peers:
-    return Peers(ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, lambda *_: None, clock=SystemClock())
+def peers_with(row: ProxyRow | None, refused: Callable[..., None] = lambda *_: None) -> Peers:
+    return Peers(ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, refused, clock=SystemClock())
 
 
 async def lost(peers: Peers, count: int) -> dict[str, int]:
@@ -132,3 +136,46 @@ async def test_ended_peer_connection_leaves_no_task_waiting(who_ends_it: str) ->
         await asyncio.sleep(0.01)
         assert waiting() == []
         assert peers.lost == {}
+
+
+# ---------------------------------------------------------------- what others pass on
+
+
+def routed(message: object, *, sender: ProxyId = OTHER, incarnation: str = INCARNATION) -> Routed:
+    data = message if isinstance(message, bytes) else msgspec.msgpack.encode(message)
+    return Routed(target=ME, sender=sender, incarnation=Incarnation(incarnation), passed=1, data=data)
+
+
+def test_routed_message_is_received_as_of_its_sender() -> None:
+    assert peers_with(row_at("ws://nowhere")).receive(ProxyId("between"), routed(OFFER)) == (OTHER, OFFER)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(routed(OFFER, incarnation="an earlier one"), id="of an earlier incarnation"),
+        pytest.param(routed(b"\xc1"), id="that is none"),
+        pytest.param(routed(routed(OFFER)), id="in another one"),
+        pytest.param(routed(LinkAppended(SiteId("B"), 1, 1, 1)), id="of a link"),
+    ],
+)
+def test_routed_message_is_refused_and_counted(message: Routed) -> None:
+    refusals: list[tuple[object, ...]] = []
+    peers = peers_with(row_at("ws://nowhere"), lambda *refusal: refusals.append(refusal))
+    assert peers.receive(ProxyId("between"), message) is None
+    assert len(refusals) == 1 and refusals[0][1] == ProxyId("between")
+
+
+async def test_message_that_is_not_reached_in_any_way_is_lost() -> None:
+    asked: list[int] = []
+
+    def nowhere(target: ProxyRow, unreached: object, passed: int) -> None:
+        asked.append(passed)
+
+    row = row_at("ws://127.0.0.1:1")
+    peers = Peers(
+        ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, lambda *_: None, clock=SystemClock(), route=nowhere
+    )
+    peers.receive(ProxyId("between"), msgspec.structs.replace(routed(OFFER), target=OTHER, passed=7))
+    assert await lost(peers, 1) == {"connection": 1}
+    assert asked == [7]

@@ -17,8 +17,9 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
+from node.cli import INTERRUPTED
+
 T = TypeVar("T")
-EXIT_INTERRUPTED = 130
 ROUSE_S = 0.1
 """Pause before the main thread's call is broken off, and between two times."""
 ORDERLY_END_S = 5.0
@@ -53,10 +54,10 @@ _INTERRUPTS: ContextVar[_Interrupts | None] = ContextVar("interrupts", default=N
 
 
 def end_at_once(*_: object) -> NoReturn:
-    """End the process at once, with status EXIT_INTERRUPTED; output that was flushed has been written, the rest is
+    """End the process at once, with status INTERRUPTED; output that was flushed has been written, the rest is
     lost.
     """
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(INTERRUPTED)
 
 
 @contextmanager
