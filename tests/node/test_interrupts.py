@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
-from node.cli.commands.interrupt import EXIT_INTERRUPTED, ORDERLY_END_S
+from node.cli import INTERRUPTED
+from node.cli.commands.interrupt import ORDERLY_END_S
 
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
 WITHIN_S = 30.0
@@ -71,7 +72,7 @@ def test_subscriber_ends_at_any_number_of_interrupts(
     proxy: ProxyProcess, times: int, gap_s: float, words: tuple[str, ...]
 ) -> None:
     with subscriber(proxy, *words) as process:
-        assert interrupted(process, times, gap_s)[:2] == (EXIT_INTERRUPTED, "")
+        assert interrupted(process, times, gap_s)[:2] == (INTERRUPTED, "")
 
 
 def test_subscriber_that_is_interrupted_once_leaves_no_session_of_its_own(proxy: ProxyProcess) -> None:
@@ -90,7 +91,7 @@ def test_subscriber_whose_proxy_stands_still_ends_in_time(proxy: ProxyProcess, t
             status, said, took_s = interrupted(process, times, 0.1)
         finally:
             proxy.process.resume()
-    assert (status, said) == (EXIT_INTERRUPTED, "")
+    assert (status, said) == (INTERRUPTED, "")
     assert took_s < within_s
 
 
@@ -110,7 +111,7 @@ def test_subscriber_whose_output_nobody_reads_ends(proxy: ProxyProcess) -> None:
         process.stderr.readline()
         with command("pub", "n=1", "--proxy", proxy.url) as publishing:
             assert publishing.wait(WITHIN_S) == 0
-        assert interrupted(process, 2, 0.5)[0] == EXIT_INTERRUPTED
+        assert interrupted(process, 2, 0.5)[0] == INTERRUPTED
     finally:
         process.kill()
         process.communicate()
@@ -129,7 +130,7 @@ def test_producer_that_waits_for_a_line_ends_at_an_interrupt(proxy: ProxyProcess
             assert process.stdout.readline().startswith("A/0 ")
         else:
             _until_it_reads(process.pid)
-        assert interrupted(process, times, 0.02)[:2] == (EXIT_INTERRUPTED, "")
+        assert interrupted(process, times, 0.02)[:2] == (INTERRUPTED, "")
 
 
 def test_producer_without_a_proxy_ends_at_the_second_interrupt(proxy: ProxyProcess) -> None:
@@ -140,7 +141,7 @@ def test_producer_without_a_proxy_ends_at_the_second_interrupt(proxy: ProxyProce
             status, said, took_s = interrupted(process, 2, 0.05)
     finally:
         proxy.process.resume()
-    assert (status, said) == (EXIT_INTERRUPTED, "")
+    assert (status, said) == (INTERRUPTED, "")
     assert took_s < 1.0
 
 
