@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waypost.errors import BadMessage, NotFound
+from waypost.errors import BadArgument, NotFound
 
 if TYPE_CHECKING:
     from chaos.simulator.runs.batch import RunSummary
@@ -62,26 +62,26 @@ def sim(
     Example: waypost sim --seeds 0..2000
     """
     if as_json and (scenario or kept or trace or html is not None):
-        raise BadMessage(
+        raise BadArgument(
             "a scenario, a kept schedule, a trace and a picture are for people; leave --json out", field="json"
         )
     if (scenario or kept) and (seeds or count):
-        raise BadMessage("a scenario or a kept schedule is no seed; leave --seeds and --count out", field="seeds")
+        raise BadArgument("a scenario or a kept schedule is no seed; leave --seeds and --count out", field="seeds")
     if scenario and kept:
-        raise BadMessage("one of --scenario and --kept", field="kept")
+        raise BadArgument("one of --scenario and --kept", field="kept")
     if html is not None and trace:
-        raise BadMessage("a picture has all that a trace has; leave --trace out", field="html")
+        raise BadArgument("a picture has all that a trace has; leave --trace out", field="html")
     if scenario:
         raise typer.Exit(_scenario(scenario, trace=trace, html=html))
     if kept:
         raise typer.Exit(_one(_kept(kept), f"kept schedule {kept}", trace=trace, html=html))
     if seeds and count:
-        raise BadMessage("seeds that are named are as many as they are; leave --count or --seeds out", field="count")
+        raise BadArgument("seeds that are named are as many as they are; leave --count or --seeds out", field="count")
     wanted = _range(seeds) if seeds else new_seeds(count or NEW_SEEDS)
     if trace and len(wanted) != 1:
-        raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")
+        raise BadArgument("a trace is of one seed, such as 7..8", field="seeds")
     if html is not None and len(wanted) != 1:
-        raise BadMessage("a picture is of one seed, such as 7..8", field="html")
+        raise BadArgument("a picture is of one seed, such as 7..8", field="html")
     if trace or html is not None:
         raise typer.Exit(_seed(wanted[0], trace=trace, html=html))
     raise typer.Exit(_many(wanted, workers, as_json=as_json, never=never))
@@ -96,7 +96,7 @@ def new_seeds(count: int) -> range:
 def _range(text: str) -> range:
     found = re.fullmatch(r"(\d+)\.\.(\d+)", text)
     if found is None or int(found[1]) >= int(found[2]):
-        raise BadMessage(f"{text!r} is no range of seeds; write 0..2000, or 7..8 for one", field="seeds")
+        raise BadArgument(f"{text!r} is no range of seeds; write 0..2000, or 7..8 for one", field="seeds")
     return range(int(found[1]), int(found[2]))
 
 
@@ -110,7 +110,7 @@ def _scenario(name: str, *, trace: bool, html: Path | None) -> int:
         raise NotFound(
             f"there is no scenario {name}" + (f"; did you mean {' or '.join(close)}?" if close else ""),
             field="scenario",
-            hint="" if close else f"there are {', '.join(names)}",
+            hint="" if close else f"there are {len(names)}, such as {', '.join(names[:SHOWN])}",
         )
     scenario = Scenario(recorded=html is not None)
     lines = scenario.run(path.read_text(encoding="utf-8"))
@@ -142,7 +142,7 @@ def _kept(name: str) -> Schedule:
         hint = f"did you mean {' or '.join(close)}?" if close else ""
         raise NotFound(f"there is no kept schedule {name}", field="kept", hint=hint) from None
     except msgspec.ValidationError as error:
-        raise BadMessage(f"{path} is no kept schedule: {error}", field="kept") from None
+        raise BadArgument(f"{path} is no kept schedule: {error}", field="kept") from None
 
 
 def _seed(seed: int, *, trace: bool, html: Path | None) -> int:
@@ -175,7 +175,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadMessage(f"{path} cannot be written: {error.strerror}", field="html") from None
+        raise BadArgument(f"{path} cannot be written: {error.strerror}", field="html") from None
 
 
 def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> int:

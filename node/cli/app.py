@@ -32,7 +32,7 @@ from node.cli.options import (
     with_settings,
 )
 from node.configuration.config import load_serving
-from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
+from waypost.errors import BadArgument, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly, or cannot tell; 2 wrong
@@ -169,7 +169,7 @@ def sub(
     Example: waypost sub 'origin == "JFK" && dep_delay > 30'
     """
     if session == "" or receiver == "":
-        raise BadMessage("an empty name", field="session" if session == "" else "receiver")
+        raise BadArgument("an empty name", field="session" if session == "" else "receiver")
     from node.cli.commands.input import asked_reliability, first_line, order_of
     from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys
@@ -306,13 +306,13 @@ def drain(
     Example: waypost drain a1 --rate 50
     """
     if pause and stop:
-        raise BadMessage("a drain stays where it is, or is over; not both", field="pause")
+        raise BadArgument("a drain stays where it is, or is over; not both", field="pause")
     from node.cli.commands.moves import drain as empty
     from node.cli.commands.moves import list_drains, stop_drain
 
     if name is None:
         if rate is not None or pause or stop or no_wait:
-            raise BadMessage("say which proxy is meant", field="name")
+            raise BadArgument("say which proxy is meant", field="name")
         list_drains(proxy, as_json=json_)
     elif stop:
         stop_drain(name, proxy, as_json=json_)

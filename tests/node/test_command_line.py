@@ -285,11 +285,11 @@ async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longe
         (("pub", "-"), '{"a": 1e400}', "BAD_MESSAGE: 1e400 is too large for a real64"),
         (("pub", "-"), '{"a": 1, "a": 2}', "BAD_MESSAGE: a: given twice"),
         (("pub", "--lines", "n=1"), "", "BAD_NOTIFICATION: what is published is read from stdin"),
-        (("drain", "a", "--pause", "--stop"), "", "BAD_MESSAGE: pause: a drain stays where it is, or is over"),
+        (("drain", "a", "--pause", "--stop"), "", "BAD_ARGUMENT: pause: a drain stays where it is, or is over"),
         (
             ("sim", "--seeds", "7..8", "--scenario", "x"),
             "",
-            "BAD_MESSAGE: seeds: a scenario or a kept schedule is no seed",
+            "BAD_ARGUMENT: seeds: a scenario or a kept schedule is no seed",
         ),
     ],
 )
