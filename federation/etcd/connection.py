@@ -46,8 +46,8 @@ class Servers:
         self._deadline_s = deadline_s
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Translate the errors of a call; after one, the next endpoint is asked.
+    def translated_errors(self) -> Iterator[int]:
+        """Return the context of a call, with the index of the endpoint to be asked; after an error the next one is.
 
         Raises:
             RegistryUnavailable: the endpoint did not answer, or refused.
@@ -57,7 +57,7 @@ class Servers:
         try:
             # gRPC cancels the calls of a channel that is closed under them; our caller was not cancelled.
             with cancellation.translated(lambda _: ConnectionAbortedError("the call was broken off")):
-                yield
+                yield index
         except (aetcd.ClientError, rpc.RpcError, OSError, TimeoutError) as error:
             if "lease not found" in str(error):
                 raise LookupError("lease") from error
@@ -66,7 +66,9 @@ class Servers:
 
     def unavailable(self, error: Exception) -> RegistryUnavailable:
         """Return the error that says which servers did not answer, and what an operator does about it."""
-        why = str(error) or f"no answer within {self._deadline_s:g} s"
+        # Of a call that blocks its thread, gRPC's own text has many lines.
+        details = error.details() if isinstance(error, grpc.Call) else str(error)
+        why = details or f"no answer within {self._deadline_s:g} s"
         if NO_SPACE in why:
             return RegistryUnavailable(
                 f"etcd at {self.names} takes no changes: its space is exhausted",

@@ -8,6 +8,7 @@ with them.
 from __future__ import annotations
 
 import asyncio
+import time
 
 import grpc
 from aetcd import rpc
@@ -27,7 +28,7 @@ class EtcdLeaseRenewer:
     Args:
         endpoints: host:port, several with commas between, or those that other handles share.
         prefix: of all keys.
-        deadline_s: of every call, in seconds.
+        deadline_s: of every renewal, in seconds.
         credentials: for TLS; None: without TLS.
     """
 
@@ -61,8 +62,8 @@ class EtcdLeaseRenewer:
         if not isinstance(lease, EtcdLease):
             raise Internal(f"{type(lease).__name__} is no lease of this registry")
         try:
-            with self._servers.asking():
-                return await asyncio.to_thread(self._renew, self._channel(), lease)
+            with self._servers.translated_errors() as index:
+                return await asyncio.to_thread(self._renew, self._channel(index), lease)
         except LookupError:
             return False
 
@@ -74,17 +75,18 @@ class EtcdLeaseRenewer:
 
     def _renew(self, channel: grpc.Channel, lease: EtcdLease) -> bool:
         name = name_key(self._prefix, lease.row.proxy)
+        ends_at_s = time.monotonic() + self._deadline_s
         found = rpc.KVStub(channel).Range(rpc.RangeRequest(key=name), timeout=self._deadline_s)
         # A later incarnation has taken its place: this one is not renewed, and ends when its time is over.
         if not found.kvs or found.kvs[0].lease != lease.number:
             return False
         request = rpc.LeaseKeepAliveRequest(ID=lease.number)
-        for reply in rpc.LeaseStub(channel).LeaseKeepAlive(iter([request]), timeout=self._deadline_s):
+        left_s = max(0.001, ends_at_s - time.monotonic())
+        for reply in rpc.LeaseStub(channel).LeaseKeepAlive(iter([request]), timeout=left_s):
             return bool(reply.TTL > 0)
         raise ConnectionAbortedError("no answer to a renewal")
 
-    def _channel(self) -> grpc.Channel:
-        index = self._servers.endpoints.current
+    def _channel(self, index: int) -> grpc.Channel:
         if index not in self._channels:
             host, port = self._servers.endpoints.addresses[index]
             options = tuple(CHANNEL_OPTIONS.items())

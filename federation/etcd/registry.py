@@ -79,7 +79,6 @@ class EtcdLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        # A later incarnation has taken its place: this one is not renewed, and ends when its time is over.
         """Renew the lease: it lasts `ttl_ms` milliseconds anew (:meth:`federation.ports.Lease.renew`).
 
         Returns:
@@ -88,6 +87,7 @@ class EtcdLease:
         Raises:
             RegistryUnavailable: it is not known whether the lease was renewed.
         """
+        # A later incarnation has taken its place: this one is not renewed, and ends when its time is over.
         if not await self._registry.has_name(self.row, self.number):
             return False
         return await self._registry.keep_alive(self.number)
@@ -141,10 +141,10 @@ class EtcdRegistry:
         """Ask each endpoint in turn, until one answers; after a failure this handle is closed.
 
         Raises:
-            RegistryUnavailable: none has answered within 5 s.
+            RegistryUnavailable: none has answered within START_S seconds.
         """
         try:
-            with self._servers.asking():
+            with self._servers.translated_errors():
                 async with asyncio.timeout(START_S):
                     await self._ask_each()
         except BaseException:
@@ -238,7 +238,7 @@ class EtcdRegistry:
         """
         name = name_key(self._prefix, row.proxy)
         while True:
-            with self._servers.asking():
+            with self._servers.translated_errors():
                 async with asyncio.timeout(self._deadline_s):
                     found = await (await self._client()).get(name)
             holder = ProxyRow.model_validate_json(found.value) if found is not None else None
@@ -250,7 +250,7 @@ class EtcdRegistry:
     async def _announce_if(self, unchanged: Any, name: bytes, row: ProxyRow, ttl_ms: int) -> EtcdLease | None:
         """Write the rows of a proxy if its name's row is as it was read; None: somebody was faster."""
         ttl_s = max(-(-ttl_ms // 1000), SHORTEST_LEASE_S)
-        with self._servers.asking():
+        with self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 granted = await (await self._client()).lease(ttl_s)
         incarnation = self._key(INCARNATION, f"{quote(row.proxy, safe='')}/{row.incarnation}")
@@ -278,7 +278,7 @@ class EtcdRegistry:
             RegistryUnavailable: the address may have been removed all the same.
         """
         key = self._key(SITE, site)
-        with self._servers.asking():
+        with self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 client = await self._client()
                 # In this order: whoever announces itself behind it writes the site's row, too.
@@ -387,7 +387,7 @@ class EtcdRegistry:
         """Return the row of the site's log; None: it has none. Raises RegistryUnavailable
         (:meth:`federation.ports.Registry.site_log`).
         """
-        with self._servers.asking():
+        with self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(LOG, site))
         return SiteLogRow.model_validate_json(row.value) if row is not None else None
@@ -434,7 +434,7 @@ class EtcdRegistry:
         """Return the highest rank that :meth:`note_checkpoints` recorded for the session; None: there is none. Raises
         RegistryUnavailable (:meth:`federation.ports.Registry.noted_checkpoint`).
         """
-        with self._servers.asking():
+        with self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 row = await (await self._client()).get(self._key(CHECKPOINT, session))
         return decode_rank(row.value.decode()) if row is not None else None
@@ -479,7 +479,7 @@ class EtcdRegistry:
         Raises:
             RegistryUnavailable: etcd does not answer.
         """
-        with self._servers.asking():
+        with self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 found = await (await self._client()).get(name_key(self._prefix, row.proxy))
         return found is not None and bool(found.lease == lease)
@@ -488,7 +488,7 @@ class EtcdRegistry:
         """Renew the lease of etcd with this id, also one whose proxy was announced again (:meth:`has_name` tells);
         return False if it has ended. Raises RegistryUnavailable.
         """
-        with self._servers.asking():
+        with self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 reply = await (await self._client()).refresh_lease(lease)
             if reply is None:
@@ -499,7 +499,7 @@ class EtcdRegistry:
         """End the lease of etcd with this id, with its rows; one that has ended is no error. Raises
         RegistryUnavailable.
         """
-        with suppress(LookupError), self._servers.asking():
+        with suppress(LookupError), self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 await (await self._client()).revoke_lease(lease)
 
@@ -537,7 +537,7 @@ class EtcdRegistry:
         return TlsClient(host, port, self._deadline_s, self._credentials)
 
     async def _transact(self, compare: list[Any], success: list[Any], failure: list[Any]) -> tuple[bool, Any]:
-        with self._servers.asking():
+        with self._servers.translated_errors():
             async with asyncio.timeout(self._deadline_s):
                 succeeded, answers = await (await self._client()).transaction(compare, success, failure)
         return bool(succeeded), answers
@@ -565,7 +565,7 @@ class EtcdRegistry:
 
     async def _watch_once(self) -> AsyncGenerator[RegistryEvent | WatchAlive, None]:
         """Yield a Reloaded and what follows it; raise RegistryUnavailable when the stream breaks."""
-        with self._servers.asking():
+        with self._servers.translated_errors():
             client = await self._client()
             rows, revision = await self._load(client)
             view = RegistryView(len(self._prefix.encode()))

@@ -1,21 +1,25 @@
 """The rows of the registry in etcd, below its prefix, and what changes of them mean.
 
-<prefix>owner/<session>                 OwnerRow, for ever
-<prefix>incarnation/<proxy>/<inc...>    ProxyRow, under its lease: a restarted proxy has a key of its own,
-which the end of the older one's lease does not touch
-<prefix>name/<proxy>                    ProxyRow of the incarnation that has the name, under its lease: what is
-compared and set; no event tells of it
-<prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
-revision, and revisions of etcd only ever ascend
-<prefix>drain/<proxy>                   DrainRow, until it is taken back
-<prefix>link/<site>,<site>              LinkRow, for ever
-<prefix>tree                            TreeRow, for ever
-<prefix>site/<site>                     where the site's changelog is, until the site is forgotten; written with
-the proxy's row, which is the event that tells of it
-<prefix>log/<site>                      SiteLogRow, for ever; no event tells of it
-<prefix>checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with
-the owner's row; no event tells of it
-<prefix>secret                          32 random bytes, for ever; no event tells of it
+    <prefix>owner/<session>                 OwnerRow, for ever
+    <prefix>incarnation/<proxy>/<inc...>    ProxyRow, under its lease: a restarted proxy has a key of its own,
+                                            which the end of the older one's lease does not touch
+    <prefix>name/<proxy>                    ProxyRow of the incarnation that has the name, under its lease: what is
+                                            compared and set; no event tells of it
+    <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's mod
+                                            revision, which ascends with each term, also of one lease
+    <prefix>drain/<proxy>                   DrainRow, until it is taken back
+    <prefix>link/<site>,<site>              LinkRow, for ever
+    <prefix>tree                            TreeRow, for ever
+    <prefix>site/<site>                     where the site's changelog is, until the site is forgotten; written with
+                                            the proxy's row, which is the event that tells of it
+    <prefix>log/<site>                      SiteLogRow, for ever; no event tells of it
+    <prefix>checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with
+                                            the owner's row; no event tells of it
+    <prefix>floor                           the highest generation of a deleted session whose row was removed; no
+                                            event tells of it
+    <prefix>secret                          32 random bytes, for ever; no event tells of it
+
+A row under a lease goes with it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -229,16 +229,20 @@ class ReceiverShown(_Shape):
     order: str
 
 
+SessionState = Literal["shadow", "staged", "dormant", "serving", "frozen", "orphan", "elsewhere", "unserved"]
+
+
 class SessionShown(_Shape):
     """`url`: where its owner is, which alone knows what is null here. `registered`: the number of registered receivers,
-    attached or away; `attached`: so many of them are attached now.
+    attached or away; `attached`: so many of them are attached now. `state`: elsewhere: another proxy owns it; unserved:
+    that one has no lease.
     """
 
     session: str
     owner: str
     url: str | None
     epoch: int
-    state: str
+    state: SessionState
     stored: int | None
     attached: int | None
     registered: int | None

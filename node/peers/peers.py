@@ -161,7 +161,7 @@ def name_of(error: Refused) -> str:
     return error.message if isinstance(error, Unproven) else error.kind
 
 
-class _Letter(NamedTuple):
+class _QueuedMessage(NamedTuple):
     """What waits for a peer: the frame's content; and what goes over other sites if the peer is not reached."""
 
     data: bytes
@@ -169,7 +169,8 @@ class _Letter(NamedTuple):
 
 
 class Peers:
-    """Sends messages to proxies by name. A message may be lost; those to one peer keep their order.
+    """Sends messages to proxies by name. A message may be lost; where its way changes, it may also come twice, and
+    overtake others. Those to one peer on one connection keep their order.
 
     Args:
         proxy: the name of this proxy.
@@ -207,7 +208,7 @@ class Peers:
         self._incarnation = incarnation
         self._secret = secret
         self._refused = refused
-        self._lines: dict[ProxyId, asyncio.Queue[_Letter]] = {}
+        self._lines: dict[ProxyId, asyncio.Queue[_QueuedMessage]] = {}
         self._bytes: Counter[ProxyId] = Counter()
         """The size of the messages that wait, by peer."""
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
@@ -230,19 +231,19 @@ class Peers:
         data, routed = _encoder.encode(message), None
         if not isinstance(message, LinkMessage) and len(data) <= ROUTED_BYTES:
             routed = Routed(target=proxy, sender=self._proxy, incarnation=self._incarnation(), passed=0, data=data)
-        self._put(proxy, _Letter(data, routed))
+        self._put(proxy, _QueuedMessage(data, routed))
 
-    def _put(self, proxy: ProxyId, letter: _Letter) -> None:
+    def _put(self, proxy: ProxyId, queued: _QueuedMessage) -> None:
         if proxy not in self._lines:
             self._lines[proxy] = asyncio.Queue()
             self._tasks[proxy] = asyncio.create_task(self._serve(proxy), name=f"peer {proxy}")
-        line, size = self._lines[proxy], len(letter.data)
+        line, size = self._lines[proxy], len(queued.data)
         # The first one has room whatever its size.
         if line.qsize() >= PEER_QUEUE or (line.qsize() and self._bytes[proxy] + size > PEER_QUEUE_BYTES):
             self.lost[QUEUE_FULL] += 1
             return
         self._bytes[proxy] += size
-        line.put_nowait(letter)
+        line.put_nowait(queued)
 
     def receive(self, peer: ProxyId, routed: Routed) -> tuple[ProxyId, PeerMessage] | None:
         """Return the sender and the message, if a routed message is for this proxy; None: it was passed on, or refused,
@@ -253,7 +254,7 @@ class Peers:
         """
         if routed.target != self._proxy:
             self.routed += 1
-            self._put(routed.target, _Letter(_encoder.encode(routed), routed))
+            self._put(routed.target, _QueuedMessage(_encoder.encode(routed), routed))
             return None
         row = self._row(routed.sender)
         if row is None or row.incarnation != routed.incarnation:
@@ -269,7 +270,7 @@ class Peers:
             return None
         return routed.sender, message
 
-    def out_of_reach(self) -> dict[ProxyId, Unreached]:
+    def unroutable(self) -> dict[ProxyId, Unreached]:
         """Return the peers that cannot be reached, directly or over other sites."""
         return {proxy: failed for proxy, failed in self.unreached.items() if self._way(self._row(proxy), 0) is None}
 
@@ -287,21 +288,23 @@ class Peers:
     async def _serve(self, proxy: ProxyId) -> None:
         line = self._lines[proxy]
         while True:
-            letter = await line.get()
-            self._bytes[proxy] -= len(letter.data)
+            queued = await line.get()
+            self._bytes[proxy] -= len(queued.data)
             row = self._row(proxy)
             if row is None:
                 self.lost[NOT_THERE] += 1
                 continue
-            if proxy in self.unreached and self._send_round(row, letter):
+            if proxy in self.unreached and self._send_routed(row, queued):
                 self._probe(row)
                 continue
-            left = await self._spoke(row, line, letter)
-            if left is not None and not self._send_round(row, left):
+            left = await self._send_connected(row, line, queued)
+            if left is not None and not self._send_routed(row, left):
                 self.lost[CONNECTION] += 1
 
-    async def _spoke(self, row: ProxyRow, line: asyncio.Queue[_Letter], first: _Letter) -> _Letter | None:
-        """Send on one connection; return the letter that was taken out of the line and did not surely go out."""
+    async def _send_connected(
+        self, row: ProxyRow, line: asyncio.Queue[_QueuedMessage], first: _QueuedMessage
+    ) -> _QueuedMessage | None:
+        """Send on one connection; return the message that was taken out of the line and did not surely go out."""
         taken = [first]
         return None if await self._attempt(row, self._talk(row, line, taken)) else taken[0]
 
@@ -325,21 +328,21 @@ class Peers:
     def _way(self, target: ProxyRow | None, passed: int) -> ProxyRow | None:
         return None if target is None else self._route(target, self.unreached, passed)
 
-    def _send_round(self, row: ProxyRow, letter: _Letter) -> bool:
-        """Send a letter over other sites; False: it may not go there, or there is no way."""
-        if letter.routed is None or (way := self._way(row, letter.routed.passed)) is None:
+    def _send_routed(self, row: ProxyRow, queued: _QueuedMessage) -> bool:
+        """Send a message over other sites; False: it may not go there, or there is no way."""
+        if queued.routed is None or (way := self._way(row, queued.routed.passed)) is None:
             return False
-        routed = msgspec.structs.replace(letter.routed, passed=letter.routed.passed + 1)
-        if letter.routed.sender == self._proxy:
+        routed = msgspec.structs.replace(queued.routed, passed=queued.routed.passed + 1)
+        if queued.routed.sender == self._proxy:
             self.routed += 1
-        self._put(way.proxy, _Letter(_encoder.encode(routed), None))
+        self._put(way.proxy, _QueuedMessage(_encoder.encode(routed), None))
         return True
 
     def _probe(self, row: ProxyRow) -> None:
         """Try to reach a peer directly again, beside all that is routed to it, if it was not tried for a while."""
         failed, running = self.unreached[row.proxy], self._probes.get(row.proxy)
         if (running is None or running.done()) and self._clock.now_ms() - failed.last_ms >= PROBE_MS:
-            probe = self._attempt(row, self._knock(row))
+            probe = self._attempt(row, self._probe_connection(row))
             self._probes[row.proxy] = asyncio.create_task(probe, name=f"probe {row.proxy}")
 
     # ------------------------------------------------------------ connections
@@ -351,18 +354,18 @@ class Peers:
         since_ms = before.since_ms if before is not None and goes_on else now_ms
         self.unreached[row.proxy] = Unreached(since_ms, now_ms, f"{row.url}: {why}")
 
-    async def _knock(self, row: ProxyRow) -> bool:
+    async def _probe_connection(self, row: ProxyRow) -> bool:
         """Make a connection, and close it again; tell whether the peer has proven who it is."""
         async with self._connection(row, self._incarnation()) as made:
             return made is not None
 
-    async def _talk(self, row: ProxyRow, line: asyncio.Queue[_Letter], taken: list[_Letter]) -> bool:
+    async def _talk(self, row: ProxyRow, line: asyncio.Queue[_QueuedMessage], taken: list[_QueuedMessage]) -> bool:
         """Send on one connection until it breaks, or one of the two begins another incarnation.
 
         Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
 
         Args:
-            taken: the first letter; it is replaced by each that is taken.
+            taken: the first message; it is replaced by each that is taken.
         """
         incarnation = self._incarnation()
         async with self._connection(row, incarnation) as made:
@@ -453,7 +456,7 @@ async def _introduce(
     return Sealer(introduction.frame_key(secret))
 
 
-async def _next(line: asyncio.Queue[_Letter], closed: asyncio.Task[None]) -> _Letter | None:
+async def _next(line: asyncio.Queue[_QueuedMessage], closed: asyncio.Task[None]) -> _QueuedMessage | None:
     """Return the next message, or None once the connection is closed. Nothing waits on, also if we are cancelled."""
     if not closed.done() and not line.empty():
         return line.get_nowait()

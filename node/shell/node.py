@@ -549,7 +549,7 @@ class Node:
                 known, neighbours = engine.env.cluster.changelogs.keys(), self.links.neighbours
                 check.check_site(neighbours, known, now_ms)
                 check.check_neighbours(neighbours, rows, known, now_ms)
-                check.check_peers(self.peers.out_of_reach(), engine.env.cluster.proxies, now_ms)
+                check.check_peers(self.peers.unroutable(), engine.env.cluster.proxies, now_ms)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 

@@ -239,7 +239,8 @@ class AttachHandler:
         if admitted.until_ms != NEVER:
             self._ending[connection.number] = connection
         confirmed = self._env.confirmed(message.frontier)
-        receiver.connect(connection.number, message, confirmed)
+        coordinates = self._env.confirmed_coordinates(message.selective)
+        receiver.connect(connection.number, message, confirmed, coordinates)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
         session.raise_frontier(receiver, confirmed)
         receiver.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))

@@ -174,7 +174,13 @@ class Subscriptions:
         from there on what was promised holds for it.
         """
         at = self._env.reached(session)
-        promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.durable_promises.items()}
+        # A receiver may have been given more of these under the keys before: what is promised of them comes later.
+        ahead = session.ahead(self._env.state.frontier)
+        promised = {
+            origin: max(above, at.get(origin, NOTHING))
+            for origin, above in known.durable_promises.items()
+            if origin not in ahead
+        }
         made = Subscription(
             id=known.id,
             expression=known.expression,

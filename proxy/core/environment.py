@@ -7,7 +7,7 @@ claimed or read there, and by `SessionMoves` which proxies are drained; `registr
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from federation.site.state import SiteState
@@ -18,7 +18,7 @@ from proxy.core.settings import Settings
 from proxy.core.step_time import StepTime
 from proxy.session.session import Session
 from waypost.frontier import join
-from waypost.identity import Origin, ProxyId
+from waypost.identity import NOTHING, Origin, ProxyId
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,3 +69,13 @@ class Environment:
         """
         read = self.state.frontier
         return {origin: min(upto, read[origin]) for origin, upto in frontier.items() if origin in read}
+
+    def confirmed_coordinates(self, coordinates: Mapping[Origin, Iterable[int]]) -> dict[Origin, list[int]]:
+        """Return those of a client's coordinates (origin -> offsets) that this proxy knows to exist, as
+        :meth:`confirmed`.
+        """
+        read = self.state.frontier
+        return {
+            origin: [offset for offset in offsets if offset <= read.get(origin, NOTHING)]
+            for origin, offsets in coordinates.items()
+        }

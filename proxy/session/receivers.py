@@ -75,23 +75,31 @@ class Receiver:
     """Whether it was registered and has not been told so yet."""
     reliability: Reliability = PERSISTENT
     """What was in force when it attached last."""
-    _ahead_since: dict[Origin, int] = field(default_factory=dict)
+    reported: Selective = field(default_factory=Selective)
+    """The selective coordinates that its client has reported at the last attach, known to exist or not."""
     is_durable: bool = True
     """Store and changelog have its registration as it is: until then it is not let in (durability_law.py)."""
 
     # ------------------------------------------------------------ attachments
 
-    def connect(self, connection: int, message: Attach, confirmed: Mapping[Origin, int]) -> None:
+    def connect(
+        self,
+        connection: int,
+        message: Attach,
+        confirmed: Mapping[Origin, int],
+        coordinates: Mapping[Origin, list[int]],
+    ) -> None:
         """Attach the client on this connection, with frontier and settings of its message; its window is empty.
 
         Args:
             confirmed: the part of the message's frontier that this proxy knows to exist.
+            coordinates: those of the message's selective coordinates that it knows to exist.
         """
         self.connection = connection
         self.incarnation = Incarnation(message.incarnation)
         self.known = join(dict(message.frontier), self.frontier)
-        self.raise_selectively(message.selective)
-        self.selective.reached(self.known)
+        self.raise_selectively(coordinates)
+        self.reported = Selective(message.selective)
         self.order = message.order
         if goes_by_attributes(self.order):
             # As its selective coordinates, which it says no more where the frontier has come past them.
@@ -100,19 +108,13 @@ class Receiver:
         self.idle_ms = 0
         self._reset()
 
-    def ahead(self, read: Mapping[Origin, int], now_ms: int) -> dict[Origin, int]:
-        """Return the origins of which the receiver has reported more than this proxy has read, and since when, in ms.
+    def ahead(self, read: Mapping[Origin, int]) -> set[Origin]:
+        """Return the origins of which the receiver has reported more than this proxy has read.
 
         Args:
             read: the frontier up to which the proxy has read the site log.
-            now_ms: of the engine's clock; call it again and again, for a time is that of the first call.
         """
-        self._ahead_since = {
-            origin: self._ahead_since.get(origin, now_ms)
-            for origin, upto in self.known.items()
-            if upto > read.get(origin, NOTHING)
-        }
-        return self._ahead_since
+        return {origin for origin, upto in self.known.items() if upto > read.get(origin, NOTHING)}
 
     def disconnect(self) -> None:
         """Detach the client: deliveries without an acknowledgement are sent again at its next attach.
@@ -193,6 +195,7 @@ class Receiver:
             if number not in recorded
             and stored.offset > self.known.get(stored.origin, NOTHING)
             and not self.selective.has(stored.origin, stored.offset)
+            and not self.reported.has(stored.origin, stored.offset)
             and not retention.retained_for(number, matched)
         ]
 
@@ -218,10 +221,10 @@ class Receiver:
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []
         met: dict[int, Matched] = {}
-        above = self.selective if self.selective else None
+        above = [selective for selective in (self.selective, self.reported) if selective]
         for number, stored, matched in entries:
             if stored.offset > known.get(stored.origin, NOTHING):
-                has = above is not None and above.has(stored.origin, stored.offset)
+                has = above and any(selective.has(stored.origin, stored.offset) for selective in above)
                 holding = () if has else retained_for(number, matched)
                 if holding:
                     if raws and size + stored.size > DELIVERY_BATCH_BYTES:

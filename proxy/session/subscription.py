@@ -61,6 +61,8 @@ class Subscription:
     continued: bool = False
     """Whether it keeps a promise of its earlier generation that the journal does not have as its own yet."""
 
+    _due_since: dict[Origin, int] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)
 
@@ -107,6 +109,14 @@ class Subscription:
         """Promise every match above these offsets, by origin. Receivers are not told before :meth:`announced`."""
         self.promised |= promises
         self.unannounced |= promises.keys()
+
+    def due_since(self, origin: Origin, now_ms: int) -> int:
+        """Return when the promise of an origin that waits was asked for first, in ms of the engine's clock.
+
+        Args:
+            now_ms: the time of this call, which counts if it is the first one.
+        """
+        return self._due_since.setdefault(origin, now_ms)
 
     def announced(self, promises: Iterable[Origin]) -> None:
         """Note that the promises for these origins are durable: receivers may be told."""

@@ -6,7 +6,7 @@ receiver has reported, and is durable and on record before any receiver is told.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterable
 
 from proxy.core import journal_facts
 from proxy.core.effects import Send
@@ -65,32 +65,28 @@ class Promises:
         while session.cut_short:
             subscription, promises = session.cut_short.pop()
             subscription.unpromise(promises)
-        awaited = self._awaited(session)
         for subscription in session.active():
-            self._promise(session, subscription, awaited)
+            self._promise(session, subscription)
 
-    def _awaited(self, session: Session) -> set[Origin]:
-        """Return the origins of which a receiver has more than was read here, as after a failover: for AHEAD_MS no
-        promise is made below that, and none above it may be made before it is known to exist (handover rule 30).
+    def _awaited(self, session: Session, subscription: Subscription, due: Iterable[Origin]) -> set[Origin]:
+        """Return those of the origins of which a receiver has more than was read here, as after a failover: for
+        AHEAD_MS no promise is made below that, and none above it before it is known to exist (handover rule 30).
         """
         now = self._env.time.now_ms
-        return {
-            origin
-            for receiver in session.receivers.values()
-            for origin, since in receiver.ahead(self._env.state.frontier, now).items()
-            if now < since + AHEAD_MS
-        }
+        ahead = session.ahead(self._env.state.frontier)
+        return {origin for origin in ahead.intersection(due) if now < subscription.due_since(origin, now) + AHEAD_MS}
 
-    def _promise(self, session: Session, subscription: Subscription, awaited: Container[Origin]) -> None:
+    def _promise(self, session: Session, subscription: Subscription) -> None:
         state = self._env.state
         due = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
         due = {origin: above for origin, above in due.items() if origin not in subscription.promised}
+        awaited = self._awaited(session, subscription, due)
         fresh = {
             origin: self._start(session, subscription, origin, above)
             for origin, above in due.items()
             if origin not in awaited and self._has_start(session, origin)
         }
-        if any(origin in awaited for origin in due):
+        if awaited:
             self.watch(session)
         if not fresh:
             return

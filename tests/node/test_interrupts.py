@@ -246,3 +246,16 @@ app.main()
 """
     done = subprocess.run([sys.executable, "-c", program, "sessions"], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_command_whose_interrupts_are_ignored_goes_on_to_ignore_them() -> None:
+    program = """
+import os, signal
+import node.cli.app as app
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+app.main = lambda: (os.kill(os.getpid(), signal.SIGINT), print("goes on"))
+from node.cli.entry import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"goes on\n", b"")

@@ -65,7 +65,7 @@ class GivenByOrder(RuleBasedStateMachine):
             order=self.order,
             selective=state.selective.rows(),
         )
-        self.receiver.connect(1, message, message.frontier)
+        self.receiver.connect(1, message, message.frontier, message.selective)
         self.told |= self.had
         self.waiting.clear()
 

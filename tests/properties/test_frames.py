@@ -56,6 +56,7 @@ from node.peers.peers import (
     decode_introduction,
     decode_peer_message,
 )
+from node.peers.routes import Routed
 from waypost import messages, records
 from waypost.access import EVERYTHING, READ, Grant
 from waypost.checkpoint import (
@@ -198,6 +199,7 @@ INTRODUCING = [
     PeerWelcome(b"proof"),
 ]
 FROM_PEER = [
+    Routed(target=PROXY, sender=PROXY, incarnation=INCARNATION, passed=1, data=b"data"),
     Prepare(*NAMED, receiver="r", incarnation="i"),
     ChunkStored(*NAMED, 1),
     Ready(*NAMED, {ORIGIN: None}),

@@ -193,6 +193,7 @@ def test_selective_acknowledgement_alone_is_written_to_the_changelog() -> None:
     harness.complete_writes()
     harness.engine.sessions.mark_changed(SESSION)
     assert checkpoints() == [], "nothing has changed"
+    harness.engine.state.frontier[Origin("A/0")] = 7
     harness.send(1, Acknowledge(0, selective={Origin("A/0"): [7]}))
     (written,) = checkpoints()
     assert written.checkpoint.descriptor.receivers[ReceiverId("r")].selective == {Origin("A/0"): [7]}

@@ -28,6 +28,7 @@ def test_receiver_with_too_many_selective_offsets_is_refused_and_stays_registere
     harness = EngineHarness()
     harness.serve()
     receiver = served(harness)
+    harness.engine.state.frontier[A] = 5
     too_many = {A: [*range(3 * OVERTAKING + 1)]}
     harness.send(1, Acknowledge(0, selective=too_many))
     harness.send(
@@ -53,6 +54,7 @@ def test_repeated_selective_acknowledgements_count_once() -> None:
     harness = EngineHarness()
     harness.serve()
     many = {A: [*range(2 * OVERTAKING)]}
+    harness.engine.state.frontier[A] = 2 * OVERTAKING
     harness.send(1, Acknowledge(0, selective=many))
     harness.send(1, Detach(selective=many))
     assert [problem for problem in harness.received(1) if isinstance(problem, Problem)] == []
@@ -93,7 +95,7 @@ def test_late_attach_of_an_unregistered_receiver_does_not_register_it_after_a_ha
 
 def test_a_cursor_never_moves_back() -> None:
     receiver = Receiver(id=ReceiverId("r"), acknowledged=0)
-    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={}), {})
+    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={}), {}, {})
     receiver.come(15)
     receiver.acknowledge(10)
     assert receiver.acknowledged == 15
@@ -124,3 +126,13 @@ def test_descriptors_of_all_sessions_together_have_a_bound() -> None:
     sessions.require_room(sessions[SessionId("s1")], 1_000, max_bytes=10_000)
     sessions.remove(SessionId("s2"))
     sessions.require_room(sessions[SessionId("s0")], 5_000, max_bytes=10_000)
+
+
+def test_reported_coordinates_that_nobody_knows_to_exist_count_for_this_attachment_alone() -> None:
+    receiver = Receiver(id=ReceiverId("r"), acknowledged=0)
+    origin = Origin("A/0")
+    attach = Attach(session="s", receiver="r", incarnation="i", frontier={}, selective={origin: [7, 5000]})
+    receiver.connect(1, attach, {}, {origin: [7]})
+    assert receiver.reported.has(origin, 5000) and receiver.row().selective == {origin: [7]}
+    receiver.connect(2, Attach(session="s", receiver="r", incarnation="j", frontier={}), {}, {})
+    assert not receiver.reported and receiver.row().selective == {origin: [7]}

@@ -90,7 +90,7 @@ def test_entries_below_the_reported_frontier_are_acknowledged_and_not_sent() -> 
     receiver = made.join(ReceiverId("r"))
     for offset in range(3):
         made.accept(stored(offset), (X,))
-    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={A: 2}, window=10), {A: 2})
+    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={A: 2}, window=10), {A: 2}, {})
     entries = made.entries.after(receiver.window.sent, 10)
     assert entries is not None and made.next_delivery(receiver, entries) is None
     assert receiver.acknowledged == 3
@@ -102,7 +102,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     receiver = made.join(ReceiverId("r"))
     made.accept(stored(0), (X,))
     made.accept(stored(1), (X,))
-    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={}, window=1), {})
+    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={}, window=1), {}, {})
     entries = made.entries.after(0, receiver.room())
     assert entries is not None
     made.next_delivery(receiver, entries)
@@ -128,6 +128,7 @@ def test_oldest_missing_entry_is_sent_alone_when_too_many_have_overtaken_it() ->
             selective={A: [*range(1, OVERTAKING + 1)]},
         ),
         {},
+        {A: [*range(1, OVERTAKING + 1)]},
     )
     entries = made.entries.after(receiver.window.sent, receiver.room())
     assert entries is not None and [number for number, *_ in entries] == [1]

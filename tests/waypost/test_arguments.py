@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -63,6 +64,7 @@ ATTACH: list[Case] = [
     ("state.attach_seq", lambda it: receiver(state=ReceiverState(attach_seq=it)), ("x", -1, NAN, None)),
     ("state.attested", lambda it: receiver(state=ReceiverState(attested=it)), ("x", -1, NAN, None)),
     ("state.selective", lambda it: receiver(state=ReceiverState(selective=it)), (5, {}, None)),
+    ("state.unconfirmed", lambda it: receiver(state=ReceiverState(unconfirmed=it)), (5, None, deque([5]))),
     ("create", lambda it: receiver(create=it), NO_FLAG),
     ("session_expiry_s", lambda it: receiver(session_expiry_s=it), (*NO_NUMBER, 0, 10**12)),
     ("receiver_expiry_s", lambda it: receiver(receiver_expiry_s=it), (*NO_NUMBER, 0, 10**12)),

@@ -104,6 +104,8 @@ class ReceiverState:
             whole(offset, "state.frontier", NOTHING, MAX_OFFSET)
         for name, kind in STATE_FIELDS.items():
             instance(getattr(self, name), f"state.{name}", kind, "a state as Receiver.state had it")
+        for attestation in self.unconfirmed:
+            instance(attestation, "state.unconfirmed", Attestation, "attestations as Receiver.state had them")
         for name in ("epoch", "attach_seq", "attested"):
             whole(getattr(self, name), f"state.{name}", 0, MAX_OFFSET)
 

@@ -64,13 +64,14 @@ def attach(
 
     Args:
         session: its id, unique in the federation, such as ``travellers/alice``.
-        proxy: address(es) of proxies, ``ws://host:port``; None: a proxy is found by mDNS.
+        proxy: address(es) of proxies, ``ws://host:port``; None: that of WAYPOST_PROXY, else one found by mDNS.
         roaming: the policy by which the client goes to the nearest proxy, and on to a nearer one
             (:class:`waypost.Roaming`); None: it uses the proxies that it was given, in their order.
         receiver: the name of the receiver within the session; each has its own cursor. A new one begins with what the
             session still stores, which is what another receiver has not acknowledged, and gets all that follows.
-        state: the receiver's position, from an earlier `Receiver.state`. Without it, notifications whose
-            acknowledgement had not reached the proxy when the last connection ended are delivered again.
+        state: the receiver's position, from an earlier `Receiver.state`; it is advanced in place. Without it,
+            notifications whose acknowledgement had not reached the proxy when the last connection ended are delivered
+            again.
         name: of the client, for people and as the producer's name; None: ``session/receiver``.
         create: whether to create the session if there is none; False: entering raises NotFound then.
         session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
@@ -130,9 +131,10 @@ def attach(
         if state.receiver not in (None, (session, receiver)):
             of_session, of_receiver = state.receiver or ("", "")
             raise BadArgument(f"it is that of receiver {of_receiver} of session {of_session}", field="state")
-        state.begin_incarnation()
     text(principal, "principal", 0, MAX_ID_LENGTH)
     text(password, "password", 0, MAX_PASSWORD_LENGTH)
+    if state is not None:
+        state.begin_incarnation()
     protocol = ClientProtocol(
         name,
         SessionId(session),
@@ -159,7 +161,7 @@ def produce(
 
     Args:
         name: of the client, for people and as the producer's name in the ids of its notifications.
-        proxy: address(es) of proxies, ``ws://host:port``; None: a proxy is found by mDNS.
+        proxy: address(es) of proxies, ``ws://host:port``; None: that of WAYPOST_PROXY, else one found by mDNS.
         roaming: the policy by which the client goes to the nearest proxy, and on to a nearer one
             (:class:`waypost.Roaming`); None: it uses the proxies that it was given, in their order.
         token: proves the principal that it names, to a proxy that restricts publishing. A function is called on every
@@ -214,8 +216,7 @@ def _connect_options(
     proxy: str | Sequence[str] | None, roaming: Roaming | None, tls: ssl.SSLContext | None
 ) -> ConnectOptions:
     """Return how a client connects. Raises BadArgument: an option is of the wrong type, or an address is not valid."""
-    proxy = os.environ.get(PROXY) or None if proxy is None else proxy
-    addresses = [] if proxy is None else _addresses(proxy)
+    addresses = _default_addresses() if proxy is None else _addresses(proxy)
     if roaming is not None:
         instance(roaming, "roaming", Roaming, "a waypost.Roaming")
         roaming.check()
@@ -224,6 +225,15 @@ def _connect_options(
     if tls is not None:
         instance(tls, "tls", ssl.SSLContext, "an ssl.SSLContext")
     return ConnectOptions(addresses=addresses, find=None if addresses else _finder(), tls=tls, roaming=roaming)
+
+
+def _default_addresses() -> list[str]:
+    """Return the address that the environment names, if there is one. Raises BadArgument: it is not valid."""
+    address = os.environ.get(PROXY)
+    try:
+        return _addresses(address) if address else []
+    except BadArgument as error:
+        raise BadArgument(error.message, field=PROXY, hint=error.hint) from None
 
 
 def _addresses(proxy: str | Sequence[str]) -> list[str]:

@@ -203,7 +203,8 @@ def _line(received: Received, form: str | None, as_json: bool) -> str:
         )
     if form is not None:
         try:
-            return escaped(form.format_map(_Blank(received)))
+            values = {name: escaped(value) if isinstance(value, str) else value for name, value in received.items()}
+            return form.format_map(_Blank(values))
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise Refused(f"{form!r} does not fit what came: {error}", field="format") from None
     return " ".join(f"{escaped(name)}={_plain(value)}" for name, value in received.items())

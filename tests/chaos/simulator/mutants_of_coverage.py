@@ -122,7 +122,7 @@ def _promise_before_the_report(self: Promises, session: Session) -> None:
     self._unpromised.pop(session.id, None)
     if self._sessions.serving(session.id) is session and self._sessions.interest.is_installed(session):
         for subscription in session.active():
-            self._promise(session, subscription, ())
+            self._promise(session, subscription)
 
 
 def _reached_by_report(self: Environment, session: Session) -> dict[Origin, int]:
@@ -141,7 +141,7 @@ def _start_at_report(self: Promises, session: Session, subscription: Subscriptio
     return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
 
 
-def _await_nobody(self: Promises, session: Session) -> set[Origin]:
+def _await_nobody(self: Promises, session: Session, subscription: Subscription, due: Iterable[Origin]) -> set[Origin]:
     return set()
 
 
