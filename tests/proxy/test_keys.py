@@ -9,6 +9,7 @@ import pytest
 
 from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected
+from proxy.stream.promises import AHEAD_MS
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.facts import FactKind, encode_fact
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
@@ -350,6 +351,20 @@ def test_keys_change_above_what_was_read_whatever_a_receiver_reports() -> None:
     harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     before, after = harness.engine.sessions[SESSION].generations(x_id())
     assert before.end == after.start == {A: NOTHING}
+
+
+def test_keys_that_change_promise_nothing_that_a_receiver_has_passed() -> None:
+    """After a failover it may have more than was read here: under the keys before."""
+    harness = Keyed()
+    harness.subscribe(b"k")
+    harness.attach(2, "other", {A: 100})
+    harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
+    harness.complete_writes()
+    (after,) = harness.engine.sessions[SESSION].active()
+    assert after.promised == {}
+    harness.pass_time(AHEAD_MS)
+    harness.complete_writes()
+    assert after.promised == {A: NOTHING}
 
 
 def test_promise_written_during_a_change_of_keys_is_not_announced_for_the_replaced_generation() -> None:
