@@ -145,6 +145,8 @@ def _closed_gates(world: World, site: SiteId, session: Session) -> list[Origin]:
 
 
 GRACE_MS = 400
+FOLLOWED_MS = 1_500
+"""A roaming client that was let in less than so long ago has not had the time to go to a nearer proxy."""
 CORRECTED_MS = 60_000
 """Within this whoever knows of a later row than a registry that was put back has corrected it, or counts as gone."""
 LOOKED_FOR_MS = 5_000
@@ -191,14 +193,16 @@ def verdict(world: World) -> list[str]:
 
 
 def _far(world: World, client: Client) -> list[str]:
-    """Check that a roaming client is at the nearest proxy, unless that did not let it in lately.
+    """Check that a roaming client is at the nearest proxy, unless that did not let it in lately, or the client has
+    followed its session just now.
 
     Nothing is checked where not all sites are connected.
     """
     chooser, nearest = client.connector.chooser, world.nearest.get(client.name)
     if chooser is None or nearest is None or client.proxy == nearest:
         return []
-    if chooser.avoids(url_of(nearest), world.clock.now_ms()):
+    now = world.clock.now_ms()
+    if chooser.avoids(url_of(nearest), now) or world.clock.time_ms < client.attached_ms + FOLLOWED_MS:
         return []
     if world.dead_sites or any(len(world.connected(site)) < len(world.logs) for site in world.logs):
         return []

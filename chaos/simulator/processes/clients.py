@@ -168,6 +168,8 @@ class Client:
         self.version = version
         self.is_ahead = ahead
         """Whether its state is beyond the ends of all logs, so that nothing is owed to it."""
+        self.attached_ms = 0
+        """When a proxy let it in last."""
         self.proxy = ""
         self.away = False
         """Whether the client does not want to be connected."""
@@ -356,6 +358,7 @@ class Client:
         match event:
             case Attached():
                 self.refused = False
+                self.attached_ms = self.world.clock.time_ms
                 self.unaware = self.unaware and self._is_of_the_past(event)
                 if event.joined and self.joined is not None and self.may_expire:
                     self._trace("has lost its place, and has another")
