@@ -238,8 +238,8 @@ class AttachHandler:
         connection.attached_to(session.id, message, admitted)
         if admitted.until_ms != NEVER:
             self._ending[connection.number] = connection
-        confirmed = self._env.confirmed(message.frontier)
-        coordinates = self._env.confirmed_coordinates(message.selective)
+        confirmed = self._env.confirmed(session, message.frontier)
+        coordinates = self._env.confirmed_coordinates(session, message.selective)
         receiver.connect(connection.number, message, confirmed, coordinates)
         # What it says now need not be said again: another receiver of its name may come without a state of its own.
         session.raise_frontier(receiver, confirmed)

@@ -301,13 +301,13 @@ class ClientDispatcher:
                 self._raise_cursors_while_frozen(
                     session,
                     receiver,
-                    self._env.confirmed(message.frontier),
-                    self._env.confirmed_coordinates(message.selective),
+                    self._env.confirmed(session, message.frontier),
+                    self._env.confirmed_coordinates(session, message.selective),
                 )
         elif session is not None and receiver is not None:
             self._send(connection, Left(receiver.id))
-            receiver.raise_selectively(self._env.confirmed_coordinates(message.selective))
-            session.raise_frontier(receiver, self._env.confirmed(message.frontier))
+            receiver.raise_selectively(self._env.confirmed_coordinates(session, message.selective))
+            session.raise_frontier(receiver, self._env.confirmed(session, message.frontier))
             self._sessions.mark_changed(session.id)
 
     def _raise_cursors_while_frozen(
@@ -511,10 +511,10 @@ class ClientDispatcher:
             self._sessions.mark_changed(session.id)
         self._output.counters.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:
-            coordinates = self._env.confirmed_coordinates(message.selective)
+            coordinates = self._env.confirmed_coordinates(session, message.selective)
             self._raise_cursors_while_frozen(session, receiver, message.frontier, coordinates)
             return
-        receiver.raise_selectively(self._env.confirmed_coordinates(message.selective))
+        receiver.raise_selectively(self._env.confirmed_coordinates(session, message.selective))
         session.raise_frontier(receiver, message.frontier)
         self._sessions.mark_changed(session.id)
         self.delivery.to(session, receiver)

@@ -175,7 +175,7 @@ class Subscriptions:
         """
         at = self._env.reached(session)
         # A receiver may have been given more of these under the keys before: what is promised of them comes later.
-        ahead = session.ahead(self._env.state.frontier)
+        ahead = session.ahead(at)
         promised = {
             origin: max(above, at.get(origin, NOTHING))
             for origin, above in known.durable_promises.items()

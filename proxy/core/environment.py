@@ -63,19 +63,21 @@ class Environment:
         """
         return join(dict(self.state.frontier), self.frontier(session))
 
-    def confirmed(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return the part of a client's frontier that this proxy knows to exist: what it has read of the site log
-        (handover rule 30).
+    def confirmed(self, session: Session, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return the part of a client's frontier that this proxy knows to exist: what it has read of the site log, and
+        what the session has taken, here or at an earlier owner (handover rule 30).
         """
-        read = self.state.frontier
-        return {origin: min(upto, read[origin]) for origin, upto in frontier.items() if origin in read}
+        reached = self.reached(session)
+        return {origin: min(upto, reached[origin]) for origin, upto in frontier.items() if origin in reached}
 
-    def confirmed_coordinates(self, coordinates: Mapping[Origin, Iterable[int]]) -> dict[Origin, list[int]]:
+    def confirmed_coordinates(
+        self, session: Session, coordinates: Mapping[Origin, Iterable[int]]
+    ) -> dict[Origin, list[int]]:
         """Return those of a client's coordinates (origin -> offsets) that this proxy knows to exist, as
         :meth:`confirmed`.
         """
-        read = self.state.frontier
+        reached = self.reached(session)
         return {
-            origin: [offset for offset in offsets if offset <= read.get(origin, NOTHING)]
+            origin: [offset for offset in offsets if offset <= reached.get(origin, NOTHING)]
             for origin, offsets in coordinates.items()
         }

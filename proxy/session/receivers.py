@@ -108,13 +108,13 @@ class Receiver:
         self.idle_ms = 0
         self._reset()
 
-    def ahead(self, read: Mapping[Origin, int]) -> set[Origin]:
-        """Return the origins of which the receiver has reported more than this proxy has read.
+    def ahead(self, reached: Mapping[Origin, int]) -> set[Origin]:
+        """Return the origins of which the receiver has reported more than is known to exist.
 
         Args:
-            read: the frontier up to which the proxy has read the site log.
+            reached: the frontier up to which the proxy has read the site log, or the session has taken.
         """
-        return {origin for origin, upto in self.known.items() if upto > read.get(origin, NOTHING)}
+        return {origin for origin, upto in self.known.items() if upto > reached.get(origin, NOTHING)}
 
     def disconnect(self) -> None:
         """Detach the client: deliveries without an acknowledgement are sent again at its next attach.

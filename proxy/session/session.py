@@ -614,13 +614,13 @@ class Session:
         if through is not None and through >= self.entries.first_number:
             self._begin_with(through + 1)
 
-    def ahead(self, read: Mapping[Origin, int]) -> set[Origin]:
-        """Return the origins of which a receiver has reported more than this proxy has read.
+    def ahead(self, reached: Mapping[Origin, int]) -> set[Origin]:
+        """Return the origins of which a receiver has reported more than is known to exist.
 
         Args:
-            read: the frontier up to which the proxy has read the site log.
+            reached: the frontier up to which the proxy has read the site log, or the session has taken.
         """
-        return set().union(*(receiver.ahead(read) for receiver in self.receivers.values()))
+        return set().union(*(receiver.ahead(reached) for receiver in self.receivers.values()))
 
     def raise_frontier(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
         """Note that the receiver's application was given all up to a frontier that the client reported.

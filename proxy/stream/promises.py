@@ -73,7 +73,7 @@ class Promises:
         AHEAD_MS no promise is made below that, and none above it before it is known to exist (handover rule 30).
         """
         now = self._env.time.now_ms
-        ahead = session.ahead(self._env.state.frontier)
+        ahead = session.ahead(self._env.reached(session))
         return {origin for origin in ahead.intersection(due) if now < subscription.due_since(origin, now) + AHEAD_MS}
 
     def _promise(self, session: Session, subscription: Subscription) -> None:
@@ -131,6 +131,6 @@ class Promises:
 
     def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
         """Return X0: never below what any receiver has reported (handover rule 13), as far as that was read here."""
-        read = self._env.state.frontier.get(origin, NOTHING)
-        known = [min(receiver.known.get(origin, NOTHING), read) for receiver in session.receivers.values()]
+        reached = self._env.reached(session).get(origin, NOTHING)
+        known = [min(receiver.known.get(origin, NOTHING), reached) for receiver in session.receivers.values()]
         return max([above, subscription.promise_floor.get(origin, NOTHING), *known])

@@ -226,6 +226,7 @@ class Interrupt:
         if name == "typer":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from node.cli.entry import main
 main()
 """

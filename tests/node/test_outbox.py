@@ -95,7 +95,7 @@ async def test_what_cannot_be_done_is_said(cluster: Cluster, tmp_path: Path) -> 
     with pytest.raises(Refused, match="not entered"):
         await outbox.post({"n": 1})
     async with outbox:
-        with pytest.raises(BadArgument, match="another process"):
+        with pytest.raises(BadArgument, match="is open already"):
             async with waypost.open_outbox(path, "p", proxy=url):
                 pass
         await outbox.post({"n": 1})

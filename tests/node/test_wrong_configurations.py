@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
         "site",
         "Kafka allows 249",
     ),
-    "a lease that is no lease": (("--lease-ttl-ms=1",), "", "too small: say 500 or more"),
+    "a lease that is no lease": (("--lease-ttl-ms=1",), "", "too small: say 1000 or more"),
     "a lease that etcd does not give": ((*REAL, "--lease-ttl-ms=1999"), "lease_ttl_ms", "etcd's shortest lease"),
     "replicas without Kafka": (("--replication=3",), "replication", "name Kafka with --kafka"),
     "more in sync than there are": ((*REAL, "--replication=2", "--min-insync=3"), "min_insync", "is more than"),

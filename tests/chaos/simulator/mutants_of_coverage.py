@@ -132,7 +132,7 @@ def _reached_by_report(self: Environment, session: Session) -> dict[Origin, int]
     return reached
 
 
-def _confirmed_as_reported(self: Environment, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
+def _confirmed_as_reported(self: Environment, session: Session, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
     return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}
 
 
