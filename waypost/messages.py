@@ -53,6 +53,8 @@ VERSION = 11
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH, pattern=NAME_PATTERN)]
+Label = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
+"""The id of a subscription, which may be its expression of several lines; or the name of an attribute."""
 LARGEST = 2**63 - 1
 """The largest whole number that a client may send: logs, journals and the audit keep 64 bits."""
 Serial = Annotated[int, Meta(ge=0, le=LARGEST)]
@@ -154,7 +156,7 @@ class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
     (waypost/keys.py). `number`, which the client chooses, is repeated in the answer.
     """
 
-    subscription: Name
+    subscription: Label
     expression: Annotated[str, Meta(max_length=MAX_EXPRESSION_BYTES)]
     ttl_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
     max_count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
@@ -169,7 +171,7 @@ class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
     `number`, which the client chooses, is repeated in the answer.
     """
 
-    subscription: Name
+    subscription: Label
     number: Serial = 0
 
 
@@ -240,7 +242,7 @@ class Quench(_Message, tag="quench", frozen=True):
     """
 
     number: Serial
-    names: Annotated[list[Name], Meta(max_length=MAX_QUENCH_NAMES)]
+    names: Annotated[list[Label], Meta(max_length=MAX_QUENCH_NAMES)]
     keys: KeyList = []
     insecure: bool = True
 

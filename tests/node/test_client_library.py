@@ -84,6 +84,13 @@ async def test_wrong_expression_is_refused_with_its_place(proxy: ProxyProcess) -
         assert (caught.value.code, caught.value.offset) == ("PARSE_ERROR", 3)
 
 
+async def test_expression_of_several_lines_is_the_id_of_its_subscription(proxy: ProxyProcess) -> None:
+    expression = 'to == "lines" &&\n\tnumber > 0'
+    async with waypost.attach("team/lines", proxy=proxy.url) as receiver:
+        assert await receiver.subscribe(expression) == expression
+        await receiver.unsubscribe(expression)
+
+
 async def test_older_state_after_an_orderly_end_repeats_no_number_of_the_journal(
     cluster: Cluster, proxy: ProxyProcess
 ) -> None:
