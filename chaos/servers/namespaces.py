@@ -53,7 +53,37 @@ class Host:
         _ip("-n", self.name, "link", "set", self.interface, "down")
 
 
-class TwoHosts:
+class _Namespaces:
+    """Network namespaces; as a context manager it makes and connects them, and removes them with all they have."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    def __enter__(self) -> Self:
+        try:
+            for name in self._names:
+                _ip("netns", "add", name)
+            self._connect()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def _connect(self) -> None:
+        """Join the namespaces, which are there. Raises Unreachable: the system refuses."""
+        raise NotImplementedError
+
+    def _remove(self) -> None:
+        for name in self._names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=IP_TIMEOUT_S)
+
+
+class TwoHosts(_Namespaces):
     """Two hosts that are joined by a cable; as a context manager it makes them, and removes them with all they have.
 
     Args:
@@ -65,31 +95,16 @@ class TwoHosts:
         addresses = ("10.77.0.1", "10.77.0.2") if ipv4 else ("", "")
         self.one = Host(name=f"waypost-{mark}-1", interface=f"wp{mark}-1", ipv4=addresses[0], ipv6="fd77::1")
         self.other = Host(name=f"waypost-{mark}-2", interface=f"wp{mark}-2", ipv4=addresses[1], ipv6="fd77::2")
+        super().__init__([self.one.name, self.other.name])
 
-    def __enter__(self) -> Self:
-        try:
-            for host in (self.one, self.other):
-                _ip("netns", "add", host.name)
-            ends = [(host.interface, "netns", host.name) for host in (self.one, self.other)]
-            _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
-            for host in (self.one, self.other):
-                host.configure()
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._remove()
-
-    def _remove(self) -> None:
+    def _connect(self) -> None:
+        ends = [(host.interface, "netns", host.name) for host in (self.one, self.other)]
+        _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
         for host in (self.one, self.other):
-            subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True, timeout=IP_TIMEOUT_S)
+            host.configure()
 
 
-class Lan:
+class Lan(_Namespaces):
     """Hosts with addresses of IPv4 at one switch; as a context manager it makes them, and removes them with all they
     have.
 
@@ -104,28 +119,7 @@ class Lan:
             Host(name=f"waypost-{mark}-{number}", interface=f"wp{mark}-{number}", ipv4=f"10.78.0.{number}", ipv6="")
             for number in range(1, count + 1)
         ]
-
-    def __enter__(self) -> Self:
-        try:
-            for name in (self._switch, *(host.name for host in self.hosts)):
-                _ip("netns", "add", name)
-            _ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
-            _ip("-n", self._switch, "link", "set", "switch", "up")
-            for host in self.hosts:
-                port = f"{host.interface}p"
-                end = (host.interface, "netns", host.name)
-                _ip("link", "add", *end, "type", "veth", "peer", port, "netns", self._switch)
-                _ip("-n", self._switch, "link", "set", port, "master", "switch", "up")
-                host.configure()
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._remove()
+        super().__init__([self._switch, *(host.name for host in self.hosts)])
 
     def part(self, one: Host, other: Host) -> None:
         """Have neither of two hosts reach the other from now on; both reach all others. Raises Unreachable: the system
@@ -139,9 +133,15 @@ class Lan:
         for host, far in ((one, other), (other, one)):
             _ip("-n", host.name, "route", "del", "unreachable", f"{far.ipv4}/32")
 
-    def _remove(self) -> None:
-        for name in (self._switch, *(host.name for host in self.hosts)):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=IP_TIMEOUT_S)
+    def _connect(self) -> None:
+        _ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
+        _ip("-n", self._switch, "link", "set", "switch", "up")
+        for host in self.hosts:
+            port = f"{host.interface}p"
+            end = (host.interface, "netns", host.name)
+            _ip("link", "add", *end, "type", "veth", "peer", port, "netns", self._switch)
+            _ip("-n", self._switch, "link", "set", port, "master", "switch", "up")
+            host.configure()
 
 
 def can_make_hosts() -> bool:

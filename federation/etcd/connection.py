@@ -36,13 +36,13 @@ class Servers:
     """The endpoints of etcd as one handle asks them, and what their errors mean.
 
     Args:
-        endpoints: of which one is asked; after a failure the next one is.
+        endpoints: of which one is asked; after a failure the next one is. A text: as :func:`endpoints_of` reads it.
         deadline_s: of every call, in seconds.
     """
 
-    def __init__(self, endpoints: Endpoints, deadline_s: float) -> None:
-        self.endpoints = endpoints
-        self.names = ",".join(f"{host}:{port}" for host, port in endpoints.addresses)
+    def __init__(self, endpoints: str | Endpoints, deadline_s: float) -> None:
+        self.endpoints = endpoints_of(endpoints) if isinstance(endpoints, str) else endpoints
+        self.names = ",".join(f"{host}:{port}" for host, port in self.endpoints.addresses)
         self._deadline_s = deadline_s
 
     @contextmanager

@@ -15,7 +15,7 @@ from aetcd import rpc
 
 from federation.credentials import Credentials
 from federation.endpoints import Endpoints
-from federation.etcd.connection import CHANNEL_OPTIONS, DEADLINE_S, Servers, channel_secret, endpoints_of
+from federation.etcd.connection import CHANNEL_OPTIONS, DEADLINE_S, Servers, channel_secret
 from federation.etcd.registry import EtcdLease
 from federation.etcd.rows import name_key
 from federation.ports import Lease
@@ -40,7 +40,6 @@ class EtcdLeaseRenewer:
         deadline_s: float = DEADLINE_S,
         credentials: Credentials | None = None,
     ) -> None:
-        endpoints = endpoints_of(endpoints) if isinstance(endpoints, str) else endpoints
         self._servers = Servers(endpoints, deadline_s)
         self._prefix = prefix
         self._deadline_s = deadline_s

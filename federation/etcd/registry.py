@@ -21,7 +21,7 @@ from aetcd import rpc
 
 from federation.credentials import Credentials
 from federation.endpoints import Endpoints
-from federation.etcd.connection import CHANNEL_OPTIONS, DEADLINE_S, Servers, TlsClient, endpoints_of
+from federation.etcd.connection import CHANNEL_OPTIONS, DEADLINE_S, Servers, TlsClient
 from federation.etcd.rows import (
     CHECKPOINT,
     DRAIN,
@@ -123,7 +123,6 @@ class EtcdRegistry:
         compact_s: float = COMPACT_S,
         credentials: Credentials | None = None,
     ) -> None:
-        endpoints = endpoints_of(endpoints) if isinstance(endpoints, str) else endpoints
         self._servers = Servers(endpoints, deadline_s)
         self._prefix = prefix
         self._deadline_s = deadline_s

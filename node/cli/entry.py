@@ -12,15 +12,13 @@ def main() -> None:
     """Run the command that the process's arguments name, and end the process with its exit status
     (:data:`node.cli.app.STATUSES`).
     """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        # Who started this process has Ctrl-C ignored.
-        from node.cli.app import main as run
-
-        run()
-        return
-    # An interrupt in the middle of an import would be told by a traceback, in the words of whatever is being imported.
-    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    # Who started this process may have Ctrl-C ignored: then it stays so.
+    is_heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_heeded:
+        # In the middle of an import it would be told by a traceback, in the words of whatever is being imported.
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
     from node.cli.app import main as run
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if is_heeded:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     run()

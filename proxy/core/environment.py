@@ -76,6 +76,9 @@ class Environment:
         """Return those of a client's coordinates (origin -> offsets) that this proxy knows to exist, as
         :meth:`confirmed`.
         """
+        if not coordinates:
+            # As with nearly every acknowledgement.
+            return {}
         reached = self.reached(session)
         return {
             origin: [offset for offset in offsets if offset <= reached.get(origin, NOTHING)]

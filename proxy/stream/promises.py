@@ -6,7 +6,7 @@ receiver has reported, and is durable and on record before any receiver is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from proxy.core import journal_facts
 from proxy.core.effects import Send
@@ -68,21 +68,27 @@ class Promises:
         for subscription in session.active():
             self._promise(session, subscription)
 
-    def _awaited(self, session: Session, subscription: Subscription, due: Iterable[Origin]) -> set[Origin]:
-        """Return those of the origins of which a receiver has more than was read here, as after a failover: for
-        AHEAD_MS no promise is made below that, and none above it before it is known to exist (handover rule 30).
+    def _awaited(self, subscription: Subscription, due_ahead: Iterable[Origin]) -> set[Origin]:
+        """Return the origins whose promises are due, but wait: a receiver has more of them than was read here, as after
+        a failover. For AHEAD_MS no promise is made below that, and none above it before it is known to exist (handover
+        rule 30).
+
+        Args:
+            due_ahead: the origins that are due, and of which a receiver has more.
         """
         now = self._env.time.now_ms
-        ahead = session.ahead(self._env.reached(session))
-        return {origin for origin in ahead.intersection(due) if now < subscription.due_since(origin, now) + AHEAD_MS}
+        return {origin for origin in due_ahead if now < subscription.due_since(origin, now) + AHEAD_MS}
 
     def _promise(self, session: Session, subscription: Subscription) -> None:
         state = self._env.state
         due = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
         due = {origin: above for origin, above in due.items() if origin not in subscription.promised}
-        awaited = self._awaited(session, subscription, due)
+        if not due:
+            return
+        reached = self._env.reached(session)
+        awaited = self._awaited(subscription, session.ahead(reached) & due.keys())
         fresh = {
-            origin: self._start(session, subscription, origin, above)
+            origin: max(above, self._floor(session, subscription, origin, reached))
             for origin, above in due.items()
             if origin not in awaited and self._has_start(session, origin)
         }
@@ -129,8 +135,12 @@ class Promises:
 
         self._output.journal.once_attested(tell)
 
-    def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
-        """Return X0: never below what any receiver has reported (handover rule 13), as far as that was read here."""
-        reached = self._env.reached(session).get(origin, NOTHING)
-        known = [min(receiver.known.get(origin, NOTHING), reached) for receiver in session.receivers.values()]
-        return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
+    def _floor(
+        self, session: Session, subscription: Subscription, origin: Origin, reached: Mapping[Origin, int]
+    ) -> int:
+        """Return the offset below which no promise lies: what any receiver has reported (handover rule 13), as far as
+        that is known to exist.
+        """
+        exists = reached.get(origin, NOTHING)
+        known = [min(receiver.known.get(origin, NOTHING), exists) for receiver in session.receivers.values()]
+        return max([subscription.promise_floor.get(origin, NOTHING), *known])

@@ -136,17 +136,21 @@ def _confirmed_as_reported(self: Environment, session: Session, frontier: Mappin
     return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}
 
 
-def _start_at_report(self: Promises, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+def _floor_of_any_report(
+    self: Promises, session: Session, subscription: Subscription, origin: Origin, reached: Mapping[Origin, int]
+) -> int:
     known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
-    return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
+    return max([subscription.promise_floor.get(origin, NOTHING), *known])
 
 
-def _await_nobody(self: Promises, session: Session, subscription: Subscription, due: Iterable[Origin]) -> set[Origin]:
+def _await_nobody(self: Promises, subscription: Subscription, due_ahead: Iterable[Origin]) -> set[Origin]:
     return set()
 
 
-def _start_at_coverage(self: Promises, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
-    return above
+def _no_floor(
+    self: Promises, session: Session, subscription: Subscription, origin: Origin, reached: Mapping[Origin, int]
+) -> int:
+    return NOTHING
 
 
 # ---------------------------------------------------------------- what sites tell each other
@@ -452,7 +456,7 @@ MUTANTS = (
     Mutant(
         "promised where the site is covered",
         "a promise looks neither at what receivers reported nor at where the subscription began",
-        replaced(Promises, "_start", _start_at_coverage),
+        replaced(Promises, "_floor", _no_floor),
         ("LOST",),
         scenarios=("nothing_is_promised_that_a_receiver_has_passed",),
         rule=13,
@@ -476,7 +480,7 @@ MUTANTS = (
     Mutant(
         "promised above any report",
         "a promise is made above whatever a receiver has reported",
-        replaced(Promises, "_start", _start_at_report),
+        replaced(Promises, "_floor", _floor_of_any_report),
         ("LOST",),
         scenarios=("a_receiver_has_a_state_of_another_log",),
         rule=30,
