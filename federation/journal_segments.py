@@ -75,7 +75,7 @@ class JournalSegments:
         self._upto: OrderedDict[str, int] = OrderedDict()
         self._names_bytes = 0
 
-    def beginning(self, more: int, at_ms: int, now_s: float) -> Fact | None:
+    def begin_if_due(self, more: int, at_ms: int, now_s: float) -> Fact | None:
         """Begin the next part if one is due, by the rotation; return the fact to be written before those of the next
         write; None: no part begins.
 
@@ -96,10 +96,10 @@ class JournalSegments:
         return Fact(writer=self.writer, number=self.number, at_ms=at_ms, kind=FactKind.ROTATED, frontier=before)
 
     def failed(self, beginning: Fact | None) -> None:
-        """Record that the write of this fact failed, or may have: :meth:`beginning` returns it the next time, too.
+        """Record that the write of this fact failed, or may have: :meth:`begin_if_due` returns it the next time, too.
 
         Args:
-            beginning: what :meth:`beginning` returned for that write.
+            beginning: what :meth:`begin_if_due` returned for that write.
         """
         self._unwritten = beginning
 
@@ -122,7 +122,7 @@ class JournalSegments:
 
     def found(self, number: int, facts: Iterable[Fact], now_s: float) -> None:
         """Take over the last part that an earlier process has written: its number, and the facts in it. Call it before
-        the first :meth:`beginning`.
+        the first :meth:`begin_if_due`.
 
         Args:
             number: of that part; if that is not known, of the last finished part: the facts state a higher one

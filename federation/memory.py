@@ -803,7 +803,7 @@ class MemoryJournal:
         """
         await self._storage.check_reachable()
         size = sum(len(encode_fact(fact)) for fact in facts)
-        beginning = self._segments.beginning(size, 0, time.monotonic()) if facts else None
+        beginning = self._segments.begin_if_due(size, 0, time.monotonic()) if facts else None
         self._storage.facts.extend(facts if beginning is None else [beginning, *facts])
         self._segments.wrote(facts, size)
         self._storage.answer()

@@ -53,7 +53,7 @@ ROLLED_BACK = Unavailable(RetryLater("the registry has gone back: who owns the s
 
 @dataclass(frozen=True, slots=True)
 class RowAbsent:
-    """Nobody owns the session, and it may be made here.
+    """A session without an owner, which may be made here.
 
     Args:
         row: that of a session of this name which was deleted; None: there is none.
@@ -111,7 +111,7 @@ class CopyToCheck:
 
 @dataclass(frozen=True, slots=True)
 class CopyToCommit:
-    """Nobody has served since the cut of a staged copy without its transfer: it commits at its own epoch.
+    """A staged copy without its transfer, since whose cut no proxy has served: it commits at its own epoch.
 
     Args:
         row: the source's; one of before, which nobody corrects, where the registry has gone back; None: it has none.

@@ -91,13 +91,13 @@ class Timing:
 
     retry_ms: int = 250
     prepare_ms: int = 5_000
-    """Until the target gives up without a freeze."""
+    """Time after which the target gives up without a freeze."""
     coverage_ms: int = 500
     """How long the target waits to learn from where it is covered; what is unknown then is caught up later."""
     passing_ms: int = 150
     """How long the source runs on for its frontier to pass what the target is covered from."""
     frozen_ms: int = 3_000
-    """Until a frozen source takes the session back."""
+    """Time after which a frozen source takes the session back."""
 
 
 class TableMachine(Generic[InputT, EffectT]):

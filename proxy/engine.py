@@ -569,7 +569,7 @@ class Engine:
         return bool(self.transfers.sources.running)
 
     def _leave(self, on_done: Callable[[None], None], *, marked: bool) -> None:
-        self.persister.leaving()
+        self.persister.prepare_to_leave()
         if marked:
             self._closing_markers.append(ignore_result)
         self._lease_lost()

@@ -33,7 +33,10 @@ RETIRED = """
 """Identifiers of the first build, which nobody knows outside of it (docs/renames.md)."""
 RETIRED_PARTS = "farewell goodbye heed levelling patience quarrel tired tires untold wish".split()  # noqa: SIM905
 """Words that are no part of an identifier either."""
-VERBLESS = ("So many", "So much", "So long", "Of ", "It ", "The same", "One that")
+VERBLESS = (
+    *("So many", "So much", "So long", "So often", "So far", "So small", "Of ", "It ", "The same", "One that"),
+    *("When ", "Who ", "Whom ", "Whose ", "Whoever ", "Nobody ", "Until ", "Since ", "For how long", "As what"),
+)
 """The description of an attribute or a constant begins with what it is, not with a fragment."""
 PRONOUN = re.compile(r"\b(?:he|him|his)\b")
 MAX_POSITIONAL = 5

@@ -42,7 +42,7 @@ SIDES: dict[Scheme, frozenset[Side]] = {
     "sha1-consumer": frozenset({CONSUMER}),
     "sha1-dual": frozenset({PRODUCER, CONSUMER}),
 }
-"""Whose keys must meet, by scheme."""
+"""The roles whose keys must meet, by scheme."""
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True):

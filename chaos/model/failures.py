@@ -26,7 +26,7 @@ def crash(state: State, index: int) -> State | None:
 
 
 def _cut_off(state: State, index: int) -> State:
-    """Who is attached here asks again."""
+    """Return the state after this proxy was cut off: receivers that are attached here ask again."""
     client = state.client
     return state._replace(client=detached(client)) if client.at == index else state
 

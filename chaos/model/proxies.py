@@ -97,7 +97,7 @@ def _registry(setup: Setup, state: State, index: int) -> Iterator[Step]:
 
 
 def _unknown(setup: Setup, state: State, index: int, way: str) -> State:
-    """Who wakes or rebuilds tries again later; a transfer asks."""
+    """Return the state after an unknown outcome: a proxy that wakes or rebuilds tries again later; a transfer asks."""
     if way == "thaw":
         return transfers.feed_source(setup, state, index, "ClaimUnknown")
     return transfers.feed_target(setup, state, index, "ClaimUnknown") if way == "handover" else state

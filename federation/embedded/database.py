@@ -152,7 +152,7 @@ class DatabaseThread:
 
 
 class _Poll:
-    """When to look next."""
+    """The state of a poll: the time of its next look."""
 
     def __init__(self) -> None:
         self.due_s = 0.0

@@ -113,7 +113,7 @@ class EmbeddedJournal:
         lines = b"".join(_lines(facts))
         if not lines:
             return
-        beginning = self._segments.beginning(len(lines), int(time.time() * 1_000), time.monotonic())
+        beginning = self._segments.begin_if_due(len(lines), int(time.time() * 1_000), time.monotonic())
         if beginning is not None:
             try:
                 self._begin_segment(beginning)

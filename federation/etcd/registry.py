@@ -180,7 +180,7 @@ class EtcdRegistry:
         """Return the session's row; for one without, the row that it counts as (:func:`waypost.identity.without_row`);
         None: the session never existed. Raises RegistryUnavailable (:meth:`federation.ports.Registry.owner`).
         """
-        _, answers = await self._transact([], self._reading(session), [])
+        _, answers = await self._transact([], self._row_reads(session), [])
         return read_owner(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
@@ -209,7 +209,7 @@ class EtcdRegistry:
             condition = aetcd.transactions.Create(key) == 0 if known is None else aetcd.transactions.Value(key) == known
             await self._transact([condition], [aetcd.transactions.Put(key, str(generation).encode())], [])
 
-    def _reading(self, session: SessionId) -> list[Any]:
+    def _row_reads(self, session: SessionId) -> list[Any]:
         """Return what reads a session's row, and the floor, at one revision."""
         return [aetcd.transactions.Get(self._key(OWNER, session)), aetcd.transactions.Get(self._key(FLOOR, ""))]
 
@@ -551,13 +551,13 @@ class EtcdRegistry:
             unchanged = [aetcd.transactions.Create(key) == 0, aetcd.transactions.Create(floor) == 0]
         else:
             unchanged = [aetcd.transactions.Value(key) == owner_value(expected)]
-        won, answers = await self._transact(unchanged, [put], self._reading(session))
+        won, answers = await self._transact(unchanged, [put], self._row_reads(session))
         if won:
             return Claimed(True, new)
         if not answers[0] and expected is not None and read_owner(answers) == expected:
             # There is no row, and it is expected as such a session counts: as long as the floor is this one.
             unchanged = [aetcd.transactions.Create(key) == 0, aetcd.transactions.Value(floor) == answers[1][0][0]]
-            won, answers = await self._transact(unchanged, [put], self._reading(session))
+            won, answers = await self._transact(unchanged, [put], self._row_reads(session))
         return Claimed(True, new) if won else Claimed(False, read_owner(answers))
 
     # ------------------------------------------------------------ watching

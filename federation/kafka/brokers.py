@@ -12,7 +12,7 @@ PROBE_S = 1.5
 """Time for one of several brokers to answer, in seconds."""
 
 
-async def answering(bootstrap: str, context: ssl.SSLContext | None) -> str:
+async def find_answering_broker(bootstrap: str, context: ssl.SSLContext | None) -> str:
     """Ask all brokers at once, and return the address, host:port, of the first one that answers within PROBE_S seconds.
     It raises nothing for silence.
 

@@ -70,7 +70,7 @@ class KafkaSender:
             topic: to append to.
             lost: called once, in this event loop, when the sender breaks off so.
         """
-        producer = cls(topic, lost, await topic.connecting())
+        producer = cls(topic, lost, await topic.connection_arguments())
         try:
             with topic.translated():
                 await whole(producer._producer.start())
@@ -151,7 +151,7 @@ class KafkaConsumer:
             offset: of the first message to be fetched; None: `seek` says it later.
             checked: compare checksums; False: corrupt messages are returned too, as well as they can be read.
         """
-        consumer = cls(topic, await topic.connecting(), checked=checked)
+        consumer = cls(topic, await topic.connection_arguments(), checked=checked)
         try:
             with topic.translated():
                 consumer._consumer.assign([topic.partition])

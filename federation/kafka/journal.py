@@ -48,7 +48,7 @@ class KafkaJournal(Handle):
             return
         lines = [encode_fact(fact) for fact in facts]
         size = sum(map(len, lines))
-        beginning = self._segments.beginning(size, int(time.time() * 1_000), time.monotonic())
+        beginning = self._segments.begin_if_due(size, int(time.time() * 1_000), time.monotonic())
         # Noted before the append is answered: what comes meanwhile may begin the next part.
         self._segments.wrote(facts, size)
         first = [] if beginning is None else [encode_fact(beginning)]

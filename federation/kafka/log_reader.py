@@ -142,12 +142,12 @@ class LogReader:
 
     async def first_offset(self) -> int:
         """Return the offset of the first message kept. Raises LogUnavailable."""
-        async with self._asking() as consumer:
+        async with self._lend_consumer() as consumer:
             return await consumer.first_offset()
 
     async def end_offset(self) -> int:
         """Return the offset that the next message will have. Raises LogUnavailable."""
-        async with self._asking() as consumer:
+        async with self._lend_consumer() as consumer:
             return await consumer.end_offset()
 
     async def read(self, offset: int, limit: int) -> list[Message]:
@@ -171,7 +171,7 @@ class LogReader:
             LogUnavailable: no answer came in time, or this reader is closed.
         """
         try:
-            async with self._asking() as consumer:
+            async with self._lend_consumer() as consumer:
                 messages = await self._read(consumer, offset, limit)
                 if not messages:
                     return [], offset
@@ -336,7 +336,7 @@ class LogReader:
             raise HistoryTruncated(f"offset {offset} is gone; the log begins at {first}", first=first)
 
     @asynccontextmanager
-    async def _asking(self) -> AsyncIterator[Consumer]:
+    async def _lend_consumer(self) -> AsyncIterator[Consumer]:
         """Lend the consumer to one caller at a time; after a failure the next one gets a new one."""
         if self._closed:
             raise LogUnavailable("this handle of the log is closed")

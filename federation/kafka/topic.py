@@ -29,7 +29,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from federation.credentials import Credentials
-from federation.kafka.brokers import answering
+from federation.kafka.brokers import find_answering_broker
 from federation.kafka.log_reader import OutOfRange
 from federation.kafka.replication import (
     BY_BROKER,
@@ -86,12 +86,12 @@ class Topic:
     settings: Mapping[str, str]
     credentials: Credentials | None
 
-    async def connecting(self) -> Mapping[str, Any]:
+    async def connection_arguments(self) -> Mapping[str, Any]:
         """Ask the brokers which of them answers, and return the keyword arguments with which each of aiokafka's clients
         connects to it now. It raises nothing if none answers.
         """
         context = None if self.credentials is None else self.credentials.context
-        plain = {"bootstrap_servers": await answering(self.bootstrap, context), **PROMPT}
+        plain = {"bootstrap_servers": await find_answering_broker(self.bootstrap, context), **PROMPT}
         return plain if context is None else plain | {"security_protocol": "SSL", "ssl_context": context}
 
     @property
@@ -243,7 +243,7 @@ class Topic:
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
-        admin = AIOKafkaAdminClient(**await self.connecting())
+        admin = AIOKafkaAdminClient(**await self.connection_arguments())
         try:
             await self._begin(admin)
             yield admin

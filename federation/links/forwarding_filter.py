@@ -87,7 +87,7 @@ class ForwardingFilter:
         self._epoch = epoch
         self._announced: dict[Origin, int] = dict(far)
         self._silent: dict[Origin, int] = {}
-        self._repeats = state.standing(neighbour)
+        self._repeats = state.announcements_in_force(neighbour)
         self._removed = start.gone and far.get(state.origin, NOTHING) < start.offset - 1
         """Whether records that the far site does not have may have been removed or damaged, of any origin."""
         self._severed = far.get(state.origin, NOTHING) < max(state.severed_at, state.left_at.get(neighbour, NOTHING))
@@ -190,7 +190,7 @@ class ForwardingFilter:
 
     def _sever(self, path: tuple[SiteId, ...], origins: tuple[Origin, ...] = ()) -> list[LinkRecord]:
         """Return a severance, and the announcements in force, which are effective from the present position on."""
-        standing = self._state.standing(self._neighbour)
+        standing = self._state.announcements_in_force(self._neighbour)
         return [
             self._severance(path, origins),
             *(

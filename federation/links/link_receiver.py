@@ -164,9 +164,9 @@ class LinkReceiver:
         self._lease = LinkLease(bounds.lease_ms)
         self._is_resigning = False
         self._unnamed_ms = NEVER
-        """When to be elected again, because the registry does not name us."""
+        """The time of the next election, because the registry does not name this proxy."""
         self._resign_ms = NEVER
-        """When a resignation is to be sent, after one that failed."""
+        """The time of the next resignation, after one that failed."""
         self._tree_epoch = 0
         """The epoch of the tree in which the link was opened last."""
         self._term = 0
@@ -189,7 +189,7 @@ class LinkReceiver:
         self._appending = False
         self._requester = FilterRequester(state, neighbour, bounds)
         self._requested_ms = 0
-        """When filters were requested last."""
+        """The time of the last request of filters."""
         self._repaired = state.repaired
 
     def shown(self, now_ms: int) -> Pulling:

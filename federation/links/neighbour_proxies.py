@@ -7,7 +7,7 @@ from waypost.identity import ProxyId, SiteId
 
 
 class NeighbourProxies:
-    """Whom the ends of links may ask, by site."""
+    """The proxies that the ends of links may ask, by site."""
 
     def __init__(self) -> None:
         self._rows: dict[ProxyId, ProxyRow] = {}

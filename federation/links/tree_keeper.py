@@ -75,11 +75,11 @@ class TreeKeeper:
         self._wanted: tuple[Edge, ...] | None = None
         """The edges that the tree is to have; None: it has them."""
         self._since_ms = self._jitter_ms = 0
-        """Since when the tree is to be another one, and by how much this proxy claims it later than others might."""
+        """The time since which the tree is to be another one, and this proxy's own delay of its claim."""
         self._is_claiming = False
         self._claim_ms = self._enter_ms = self._look_ms = NEVER
         self._looked_ms = -LOOK_MS
-        """When it looked last."""
+        """The time of its last look."""
 
     @property
     def neighbours(self) -> list[SiteId]:
@@ -197,7 +197,7 @@ class TreeKeeper:
                 self._output.emit(Append([TreeEntered(self.row.epoch, self.row.links)], _ignore))
 
     def _claimed(self, new: TreeRow, answer: bool | WaypostError, now_ms: int) -> None:
-        """Whoever won, the watch reports it; a claim that failed is made again, if the tree is not as wanted then."""
+        """Take the outcome of a claim: the watch reports who won. A failed claim is made again."""
         self._is_claiming = False
         if answer is True and new.epoch > self.row.epoch:
             self.row = new

@@ -756,7 +756,7 @@ class SiteState:
             above = max(above, start)
         return above
 
-    def standing(self, neighbour: SiteId) -> list[Effective]:
+    def announcements_in_force(self, neighbour: SiteId) -> list[Effective]:
         """Return the announcements in force for that neighbour, to be repeated when it resumes (handover rule 12).
 
         They include those for filters that the neighbour requested only after it opened the link, if the log has these

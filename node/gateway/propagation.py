@@ -26,7 +26,7 @@ class NotPassedOn(StrEnum):
     """Why a message goes no further."""
 
     LOOP = "loop"
-    """Whom it would go to has passed it on already."""
+    """The peer to which it would go has passed it on already."""
     TTL_ENDED = "ttl ended"
     REPEATED = "repeated"
     """A message of this id was published here."""
@@ -48,7 +48,7 @@ class Policy:
     cost: int
     ttl: int
 
-    def entering(self, header: PropagateHeader, sender: str) -> PropagateHeader | NotPassedOn:
+    def incoming_header(self, header: PropagateHeader, sender: str) -> PropagateHeader | NotPassedOn:
         """Return the header with which a message enters the federation at this gateway, or why it does not enter.
 
         The TTL has paid the gateway's cost then, and the path ends with the gateway. Only computes.
@@ -62,7 +62,7 @@ class Policy:
         path = header.path if sender in header.path else (*header.path, sender)
         return self._passed_on(replace(header, path=path))
 
-    def leaving(self, header: PropagateHeader, peer: str) -> PropagateHeader | NotPassedOn:
+    def outgoing_header(self, header: PropagateHeader, peer: str) -> PropagateHeader | NotPassedOn:
         """Return the header with which a notification goes to a peer, or why it does not go there.
 
         The TTL has paid the gateway's cost then, unless it did so at this gateway before. Only computes.

@@ -102,7 +102,7 @@ class Gateway:
         self.settings = settings
         self.counts = Counts()
         self.leased: dict[str, Peer] = {}
-        """Who has a lease, by the id of the peer."""
+        """The peers with a lease, by id."""
         self._ids: OrderedDict[str, None] = OrderedDict()
         self._producer: waypost.Producer | None = None
 
@@ -175,11 +175,11 @@ class Gateway:
         Raises:
             WaypostError: it is not known that the message is safe; the peer may send it again.
         """
-        entering = self.settings.policy.entering(header, sender)
-        if not isinstance(entering, NotPassedOn) and header.id in self._ids:
-            entering = NotPassedOn.REPEATED
-        if isinstance(entering, NotPassedOn):
-            self.counts.dropped[entering] += 1
+        incoming = self.settings.policy.incoming_header(header, sender)
+        if not isinstance(incoming, NotPassedOn) and header.id in self._ids:
+            incoming = NotPassedOn.REPEATED
+        if isinstance(incoming, NotPassedOn):
+            self.counts.dropped[incoming] += 1
             return
         assert self._producer is not None
         if header.id is not None:
@@ -187,7 +187,7 @@ class Gateway:
             if len(self._ids) > KNOWN_IDS:
                 self._ids.popitem(last=False)
         try:
-            await self._producer.publish(Notification({**notification, **as_attributes(entering)}))
+            await self._producer.publish(Notification({**notification, **as_attributes(incoming)}))
         except BaseException:
             # Its peer may send it again.
             self._ids.pop(header.id or "", None)
@@ -317,7 +317,7 @@ class Peer:
 
     async def _pass(self, received: Received) -> None:
         policy, (origin, offset) = self._gateway.settings.policy, received.coordinate
-        header = policy.leaving(policy.header_of(received, f"{origin}:{offset}"), self.id)
+        header = policy.outgoing_header(policy.header_of(received, f"{origin}:{offset}"), self.id)
         if isinstance(header, NotPassedOn):
             self._gateway.counts.dropped[header] += 1
             return

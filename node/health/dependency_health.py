@@ -77,7 +77,7 @@ class DependencyHealth:
         self._few = RateLimitedLog(clock)
         self._is_closed = False
         self._came_back_ms: dict[str, int] = {}
-        """When a dependency was last logged as there again."""
+        """The time at which a dependency was last logged as there again."""
         self._unsteady: dict[str, bool] = {}
         """Dependencies that come and go -> whether they answered when last asked."""
         self.now: dict[str, str] = {}

@@ -112,7 +112,7 @@ class OperatorLog:
             log.info("ready", proxy=self._proxy, site=site, url=self._url(), incarnation=incarnation, sessions=sessions)
         self._served_before = True
 
-    def leaving(self) -> None:
+    def prepare_to_leave(self) -> None:
         """Write no line about the loss of the lease from now on: the process is about to give it back."""
         self._incarnation = Incarnation("")
 

@@ -1,4 +1,4 @@
-"""When the bytes of a connection are parsed: in small pieces, and in turns of the loop that have time for them.
+"""The schedule on which the bytes of a connection are parsed: small pieces, in turns of the loop with time for them.
 
 A million tiny frames, on one connection or on many, then hold up the loop no longer than a turn.
 """

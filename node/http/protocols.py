@@ -261,10 +261,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unproven: int | None = 0
         """Bytes received before the client was proven; None: it is."""
         self._owed_since_s: float | None = None
-        """Since when the end of a message is missing."""
+        """The time since which the end of a message is missing."""
         self._looking: asyncio.TimerHandle | None = None
         self._upgrading: asyncio.TimerHandle | None = None
-        """Until the handshake is complete."""
+        """The timer that runs until the handshake is complete."""
         self._controls = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -90,7 +90,7 @@ class AskWitnesses:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """So many milliseconds pass: None."""
+    """Let a number of milliseconds pass; the reply is None."""
 
     for_ms: int
 

@@ -18,7 +18,7 @@ def keep() -> None:
 
 
 @contextmanager
-def growing() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Return a context in which no garbage is collected, for a block that makes many objects that stay.
 
     At its end :func:`keep` exempts them; where the block raises, only the collector is switched on again.

@@ -41,7 +41,7 @@ class CertificateCheck:
         self._health = health
         self._looked_ms: int | None = None
         self.expires_ms: int | None = None
-        """When it ends, in Unix time; None: not known yet."""
+        """The end of its validity, in Unix time; None: not known yet."""
 
     def renew(self) -> None:
         """Read the files of the certificate again if they have changed, for connections from now on; report files that

@@ -161,7 +161,7 @@ class Links:
         """Append what a link has brought, or says of itself; where the log does not take it, the link is in trouble."""
         neighbours = {record.link for record in records if isinstance(record, LinkRecord | LinkLed)}
         try:
-            async with self._guarded_log.appending():
+            async with self._guarded_log.guard_append():
                 offsets = await self._log.append(records)
         except LogUnavailable as error:
             for neighbour in neighbours:

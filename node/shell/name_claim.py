@@ -73,7 +73,7 @@ class NameClaim:
             Refused: as the registry refuses the announcement.
         """
         earlier = self.ended = tuple(self._instance.earlier)
-        await asyncio.to_thread(self._instance.announcing, incarnation)
+        await asyncio.to_thread(self._instance.record_incarnation, incarnation)
         wait = NameWait(self._config.lease_ttl_ms)
         while True:
             began = self._clock.now_ms()

@@ -52,7 +52,7 @@ from node.peers.peers import PeerMessage, Peers
 from node.peers.routes import Routed, Routes
 from node.resources.client_shares import ClientShares
 from node.resources.free_memory import trim_memory
-from node.resources.garbage_collection import growing
+from node.resources.garbage_collection import without_collection
 from node.security.certificate_check import CertificateCheck
 from node.security.tls import TlsFiles, tls_of
 from node.shell.client_connections import ClientConnections, Connection
@@ -285,7 +285,7 @@ class Node:
             row = LinkRow(sites=edge(self.site, SiteId(neighbour)))
             await self.health.retry(Dependency.REGISTRY, partial(parts.registry.set_link, row, seed=True))
         begin = await run_log_start(self.site, parts, restored, self.health)
-        with growing():
+        with without_collection():
             engine = Engine(
                 engine_settings(self.config),
                 self._rng,
@@ -345,7 +345,7 @@ class Node:
                 with contextlib.suppress(WaypostError, TimeoutError):
                     async with asyncio.timeout(5):
                         await self.guarded_log.raise_epoch()
-            self._operator_log.leaving()
+            self._operator_log.prepare_to_leave()
             await self._live_by(lifecycle.Leave(marked=not self._is_log_replaced))
             await self.links.close()
         # From here on nothing can be done for them; elsewhere it can.
@@ -935,7 +935,7 @@ class Node:
 
     async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
         try:
-            async with self.guarded_log.appending():
+            async with self.guarded_log.guard_append():
                 answer = await self.effect_runner.answer(effects.Append(records, effect.on_done))
                 if isinstance(answer, LogReplaced):
                     raise answer

@@ -63,7 +63,7 @@ class FairOrder:
         self._now = 0.0
         """The virtual clock, in nanoseconds."""
         self._finish: dict[int, float] = {}
-        """When each connection would be done; of those that are, nothing is kept."""
+        """The time at which each connection would be done; nothing is kept of those that are."""
         self._next: list[tuple[float, int]] = []
         """A heap of them; what is not in `_finish` any more is passed over."""
 

@@ -54,7 +54,7 @@ class GuardedLog:
     # ------------------------------------------------------------ appends
 
     @asynccontextmanager
-    async def appending(self) -> AsyncIterator[None]:
+    async def guard_append(self) -> AsyncIterator[None]:
         """Return a context in which one append to the log is made: it is entered once the log was read up to its end.
 
         Raises:
@@ -64,7 +64,7 @@ class GuardedLog:
         """
         if not self._guard.is_read:
             await self._until_read()
-        with self.noticing():
+        with self.remember_replacement():
             yield
 
     async def _until_read(self) -> None:
@@ -76,7 +76,7 @@ class GuardedLog:
             raise LogUnavailable(f"the proxy has not read its site's log to the end within {BEGIN_S:g} s") from None
 
     @contextmanager
-    def noticing(self) -> Iterator[None]:
+    def remember_replacement(self) -> Iterator[None]:
         """Return a context that remembers a LogReplaced which its block raises: nothing is appended from then on.
 
         Raises:
@@ -92,7 +92,7 @@ class GuardedLog:
             raise
 
     async def until_replaced(self) -> None:
-        """Wait until a LogReplaced was raised in :meth:`noticing` or :meth:`appending`, then raise that error."""
+        """Wait until a LogReplaced was raised in one of the two contexts above, then raise that error."""
         raise await asyncio.shield(self._replaced)
 
     # ------------------------------------------------------------ what is known of it

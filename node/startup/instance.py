@@ -44,7 +44,7 @@ class Instance:
         self.earlier = self._read_incarnations()
         """Incarnations that have ended."""
 
-    def announcing(self, incarnation: Incarnation) -> None:
+    def record_incarnation(self, incarnation: Incarnation) -> None:
         """Write down an incarnation that is about to be announced; call it before the announcement, and not on the
         event loop: it blocks on the disk.
 

@@ -98,7 +98,7 @@ class Connection:
     """The principal as which it was admitted, and the hash that its password was proved by."""
     hash: str = ""
     until_ms: int = NEVER
-    """When the token ends by which it was admitted, in ms of the engine's clock; NEVER: it was by no token."""
+    """The end of the token by which it was admitted, in ms of the engine's clock; NEVER: it was by no token."""
     access_change: AccessChange = NO_CHANGE
     """The change of access that it has asked for last: that one counts."""
     keys: tuple[Key, ...] = ()

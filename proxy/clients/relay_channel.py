@@ -26,7 +26,7 @@ class RelayChannel:
     last_sent_ms: int = 0
     confirmed: int = 0
     unconfirmed_ms: int = 0
-    """Since when something that was sent is not confirmed."""
+    """The time since which something that was sent is not confirmed."""
 
     def next(self, now: int) -> int:
         """Return the number of the next message, from 1 on. Call it once for each message that is sent: the message

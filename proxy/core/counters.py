@@ -36,7 +36,7 @@ class Histogram:
 
 
 class Handover(NamedTuple):
-    """As what a transfer is counted. All values are of a few fixed words; `cause` is empty of what was committed."""
+    """The labels under which a transfer is counted, of a few fixed words; `cause` is empty for a committed one."""
 
     role: str
     trigger: str

@@ -259,7 +259,7 @@ class SessionRequested:
 
 @dataclass(frozen=True, slots=True)
 class RequestWithdrawn:
-    """Whoever waited for the session here has gone: it is not made for anybody."""
+    """A session for which no receiver waits here any more: it is not made."""
 
     session: SessionId
 

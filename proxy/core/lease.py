@@ -20,7 +20,7 @@ class Lease:
         self.incarnation = Incarnation("")
         """The incarnation of this proxy that holds it, or held it last; "": none has yet."""
         self.fence_at_ms: int | None = None
-        """When the proxy must have stopped serving: before its lease can end; None: it has none."""
+        """The time by which the proxy must have stopped serving, before its lease can end; None: it has none."""
 
     def begin(self, incarnation: Incarnation) -> None:
         """Set the incarnation of this proxy; :meth:`granted` sets the end of its lease."""

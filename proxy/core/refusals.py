@@ -8,7 +8,7 @@ from typing import NamedTuple
 from waypost.identity import ProxyId
 
 NOBODY_PROVEN = ProxyId("")
-"""Whoever sent it did not prove who it is. All of them are one peer here: names can be made up without an end."""
+"""The peer under which all senders are counted that did not prove their name: names can be made up without an end."""
 
 
 class Refusal(NamedTuple):

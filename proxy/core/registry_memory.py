@@ -41,7 +41,7 @@ class RegistryMemory:
         self._lost_rows: dict[SessionId, tuple[Ownership, int]] = {}
         """The latest rows of sessions that the registry has lost, and since when, until it has one as late again."""
         self._rows_lost_ms = -(1 << 60)
-        """When the registry was last seen to have lost rows."""
+        """The time at which the registry was last seen to have lost rows."""
 
     def declare_lost(self, session: SessionId, row: Ownership, why: str) -> None:
         """Remember that no proxy has the session any more; it can be made anew only after it was deleted. The cluster

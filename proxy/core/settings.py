@@ -49,24 +49,24 @@ class Settings:
     neighbours: tuple[SiteId, ...] = ()
     timing: Timing = field(default_factory=Timing)
     lease_margin_ms: int = 500
-    """The proxy fences itself so long before its lease can end."""
+    """Time before the lease can end at which the proxy fences itself."""
     flush_ms: int = 200
     checkpoint_ms: int = 1_000
     snapshot_ms: int = 60_000
-    """So often the site's state goes to the changelog. A site log must keep its records for longer than that."""
+    """Interval of snapshots of the site's state in the changelog. A site log must keep its records for longer."""
     row_sweep_ms: int = 2_000
-    """So often sessions are compared with the registry's rows."""
+    """Interval of comparisons of sessions with the registry's rows."""
     rows_back_ms: int = 5_000
     """Time for owners to write their rows again after the registry has lost some, in ms."""
     entry_sweep_ms: int = 60_000
-    """So often entries that are past their time to live are looked for."""
+    """Interval of searches for entries that are past their time to live."""
     forget_ms: int = FORGET_AFTER_MS
-    """The row of a deleted session stays in the registry for so long."""
+    """Time for which the row of a deleted session stays in the registry."""
     retry_ms: int = 250
     repair_ms: int = 2_000
-    """So often a proxy says that it could not read a record, until the log says so."""
+    """Interval at which a proxy reports a record that it could not read, until the log has the report."""
     dwell_ms: int = 30_000
-    """A session stays so long at its owner at least before it follows its busiest receiver."""
+    """Shortest stay of a session at its owner before it follows its busiest receiver."""
     bounds: EngineBounds = field(default_factory=EngineBounds)
     match_ms: int = MATCH_MS_PROXY
     """How long the largest notification may take, by estimate, to be held against all expressions that this proxy has

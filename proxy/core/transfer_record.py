@@ -45,7 +45,7 @@ class TransferRecord:
     began_at_ms: int
     """The beginning in Unix time, in ms."""
     phase_since_ms: int
-    """Since when it is in its present phase."""
+    """The time since which it is in its present phase."""
     spent_ms: dict[str, int] = field(default_factory=dict)
     """In each phase before."""
     entries: dict[str, int] = field(default_factory=lambda: {PRE_COPY: 0, FINAL_COPY: 0})

@@ -1,6 +1,6 @@
 """Sessions on their way to be served here: the machine of `handover/acquisition.py`, joined to registry and changelog.
 
-Every question has a key, and :meth:`Acquisitions._asking` is the one place where an answer finds who asked: one
+Every question has a key, and :meth:`Acquisitions._waiting_for` is the one place where an answer finds who asked: one
 that was asked for something that has changed since is refused there, and counted by what has changed.
 """
 
@@ -106,7 +106,7 @@ class Acquisitions:
         """
         if key is None:
             return True
-        running = self._asking(key)
+        running = self._waiting_for(key)
         if running is None:
             return False
         self.end(key.session)
@@ -397,11 +397,11 @@ class Acquisitions:
 
     def _take_reply(self, key: ReplyKey, answer: object) -> None:
         """Take an answer, unless what it was asked for has changed since."""
-        running = self._asking(key)
+        running = self._waiting_for(key)
         if running is not None:
             self._feed(running, self.answers.input_of(running, answer))
 
-    def _asking(self, key: ReplyKey) -> RunningAcquisition | None:
+    def _waiting_for(self, key: ReplyKey) -> RunningAcquisition | None:
         """Return the acquisition that waits for the answer of that key.
 
         None: what was asked for has changed since. The answer is refused then, counted by what has changed, and nothing

@@ -12,7 +12,7 @@ class CreationRate:
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._until_ms = 0.0
-        """When all sessions so far would be made, at the rate at which they may be."""
+        """The time at which all sessions so far would be made, at the highest permitted rate."""
 
     def take(self) -> bool:
         """Tell whether a session may be made now within `Settings.creations_a_s`; if so, it is counted as made."""

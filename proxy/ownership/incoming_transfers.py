@@ -76,7 +76,7 @@ class Incoming:
     machine: TargetTransfer
     record: TransferRecord
     request: AcquireRequest
-    """Who made us ask, and what the asking rests on."""
+    """The receiver that made this proxy ask, and what the request rests on."""
     key: ReplyKey | None
     """The acquisition that waits for it; None: none does."""
     partial_copy: PartialCopy | None = None
@@ -91,7 +91,7 @@ class Incoming:
     copy: str = ""
     """The name of what is copied."""
     progress_ms: int = 0
-    """When the shadow was installed, or the last chunk of what was stored then came."""
+    """The time at which the shadow was installed, or the last chunk of what was stored then came."""
     why_lost: str | None = None
     """Why nobody has the session any more, as its owner says; None: it does not."""
 

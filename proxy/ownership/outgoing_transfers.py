@@ -67,7 +67,7 @@ class Outgoing:
     machine: SourceTransfer
     record: TransferRecord
     receiver: Requester
-    """Who attached at the target and made it ask."""
+    """The receiver that attached at the target and made it ask."""
     start: int
     """Chunk 1 begins after this entry."""
     stored: int = 0

@@ -68,7 +68,7 @@ class Receiver:
     expiry_s: int | None = None
     """The registration ends when it was not attached for so many seconds; None: never."""
     idle_ms: int = 0
-    """For how long it has not been, while the session was served and no transfer ran."""
+    """Time for which it has not been attached, while the session was served and no transfer ran."""
     idle: bool = False
     """Whether it was not attached when that was last counted."""
     is_new: bool = False
@@ -277,7 +277,7 @@ class Receiver:
         """Tell whether all up to a frontier was sent to the receiver since it attached, or was acknowledged before."""
         return self.window.covers(self.frontier, frontier)
 
-    def come(self, number: int) -> None:
+    def set_acknowledged(self, number: int) -> None:
         """Set the number of the entry up to which the receiver has acknowledged all; the window passes it. It may lie
         amid a delivery under way. The frontier does not follow.
 

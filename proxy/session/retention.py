@@ -53,12 +53,12 @@ class Retention:
 
     def __init__(self) -> None:
         self._of: dict[SubscriptionId, list[Subscription]] = {}
-        """Several under one name: one is active, the others have ended and are still owed. Any of them holds."""
+        """Subscriptions by name: one is active, others may have ended and be owed still. Each of them holds entries."""
         self._highest = 0
-        """At this number and above nothing was dropped yet."""
+        """The number from which on nothing was dropped yet."""
         self._marks: list[Mark] = []
         self._ripe_at = NEVER
-        """Before this no time to live ends."""
+        """A time before which no time to live ends."""
         self._newest: dict[SubscriptionId, deque[int]] = {}
         """The entries of a subscription with a maximum count, and of those not known yet: they came with a copy."""
         self._swept: dict[Matched, int] = {}
@@ -67,19 +67,19 @@ class Retention:
         self._swept_highest = 0
         self._marks_saved = 0
         self.leaving: list[Window] = []
-        """What goes from the store at its next write."""
+        """The windows that go from the store at its next write."""
         self._discarded: dict[int, RemovalPolicy] = {}
         """Single entries that nobody holds any more, and why; until the store has them no more."""
         self._discarded_below = 0
-        """None of them has this number, or a higher one."""
+        """A number above those of all of them."""
         self.leaving_one_by_one: list[int] = []
         """Those of them that go from the store at its next write."""
         self._shortest_ms = self._longest_ms = 0
         """The shortest and the longest time to live; 0: there is none."""
         self.active = False
-        """Some subscription has a policy."""
+        """True if some subscription has a policy."""
         self.copying = False
-        """Entries come whose subscriptions may not be known yet."""
+        """True while entries come whose subscriptions may not be known yet."""
 
     def know(self, subscriptions: Iterable[Subscription], stored: Iterable[tuple[int, Matched]] = ()) -> None:
         """Set the session's subscriptions, ended ones too, as they are now, and apply their maximum counts.

@@ -97,7 +97,7 @@ SHADOW, SERVING, FROZEN = Role.SHADOW, Role.SERVING, Role.FROZEN
 
 @dataclass(slots=True)
 class AuthFailures:
-    """How it went when a principal of a session was to be proven.
+    """The failed and running checks of the password of one principal of a session.
 
     Kept in memory only (proxy/clients/authorization.py).
     """
@@ -105,24 +105,24 @@ class AuthFailures:
     failures: int = 0
     """Wrong passwords since the last right one."""
     next_ms: int = 0
-    """When the next one will be looked at."""
+    """The time before which no password is checked."""
     under_way: int = 0
     known: bytes = b""
     """A digest of the password that was right, by a key that never leaves this process."""
 
 
 class Session:
-    """One session. Knows nothing of sockets, clocks, logs or the registry."""
+    """The state of one session. It knows nothing of sockets, clocks, logs or the registry."""
 
     def __init__(self, identity: SessionId, epoch: Epoch, role: Role, *, source: ProxyId | None = None) -> None:
         self.id = identity
         self.epoch = epoch
         self.role = role
         self.term = 0
-        """So often this copy began to be served."""
+        """The number of times that this copy began to be served."""
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.ended: list[Subscription] = []
-        """Ended ones, until all receivers have what they matched before their end."""
+        """Ended subscriptions, until all receivers have what they matched before their end."""
         self.receivers = Receivers()
         self.unregistered: dict[ReceiverId, dict[Origin, int]] = {}
         """The cursors of receivers that are not registered any more: should they come back, they get nothing again."""
@@ -147,28 +147,28 @@ class Session:
         self.delivered: Counter[ProxyId] = Counter()
         """Notifications since the last look, by the proxy at which their receivers are."""
         self.counted_since_ms = 0
-        """When that look was, in ms of the engine's clock."""
+        """The time of that look, in ms of the engine's clock."""
         self.served_since_ms = 0
-        """When it began to be served here, in ms of the engine's clock."""
+        """The time at which it began to be served here, in ms of the engine's clock."""
         self.was_served = False
-        """By this process: nobody else had it at its epoch, or at a later one, when that ended."""
+        """True if this process served it, and no other proxy had it at its epoch or a later one when that ended."""
         self.gaps = Gaps()
         self.expiry_s: int | None = None
         """The session ends when no receiver was attached for so many seconds; None: never."""
         self.idle_ms = 0
-        """For how long nobody has been, while it was served and no transfer ran."""
+        """Time for which no receiver has been attached, while it was served and no transfer ran."""
         self.idle = False
-        """Nobody was when we last looked."""
+        """True if no receiver was attached at the last look."""
         self.reliability = PERSISTENT
-        """What its receivers' may not exceed."""
+        """The reliability that its receivers' may not exceed."""
         self.queue = UNBOUNDED
-        """How much it stores at most, by its own word."""
+        """The most that it stores, by its own settings."""
         self.queue_limits: QueueLimits | None = None
-        """What it has stored, where that is bounded, while it is served."""
+        """A count of what it has stored, where that is bounded, while it is served."""
         self.access: dict[str, Grant] = {}
-        """Who may do what; without any grant, everybody everything."""
+        """Grants by principal; without any, everybody may do everything."""
         self.auth_failures: dict[str, AuthFailures] = {}
-        """How it went lately when principals of :attr:`access` were to be proven."""
+        """The recent checks of passwords, by principal of :attr:`access`."""
         self.rebuilding = False
         """Whether it was rebuilt from its last checkpoint and has not caught up with every origin yet."""
         self.retention = Retention()
@@ -176,7 +176,7 @@ class Session:
         self._made = 0
         """Subscriptions made in this copy."""
         self._interest_expressions: tuple[str, ...] | None = ()
-        """What the site must hold for it; None: to be found out anew."""
+        """Expressions that the site must hold for it; None: they are to be found anew."""
 
     def become(self, role: Role) -> None:
         """Change the role. A change to FROZEN or DORMANT also drops the limits of ended subscriptions: the next start
@@ -633,7 +633,7 @@ class Session:
             for number, stored, _ in self.entries.after(receiver.acknowledged, DELIVERY_BATCH) or ():
                 if stored.offset > receiver.frontier.get(stored.origin, NOTHING):
                     break
-                receiver.come(number)
+                receiver.set_acknowledged(number)
         self.remove_acknowledged()
 
     def _begin_with(self, number: int) -> None:
@@ -851,7 +851,7 @@ class Session:
         self.expire_unpersisted(upto)
         for receiver in self.receivers.values():
             if receiver.is_best_effort:
-                receiver.come(max(receiver.acknowledged, self.entries.last_number))
+                receiver.set_acknowledged(max(receiver.acknowledged, self.entries.last_number))
         self.remove_acknowledged()
 
     # ------------------------------------------------------------ what travels

@@ -148,7 +148,7 @@ class Coverage:
             self.advance(session)
 
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
-        """Nobody was ever promised anything of this origin: the session begins with it here, and promises no more."""
+        """Begin the session's coverage of an origin of which no receiver was ever promised anything."""
         session.gates[origin].fetched(covered)
         self._promises.watch(session)
         for subscription in session.active():

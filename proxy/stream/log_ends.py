@@ -30,7 +30,7 @@ class _Site:
     wanted: int = 0
     """The number of the question whose answer somebody waits for."""
     again_at: int = NEVER
-    """When it is asked again; NEVER: no question is under way."""
+    """The time of the next question; NEVER: no question is under way."""
     until: int = NEVER
     tries: int = 0
     frontier: Mapping[Origin, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class LogEnds:
         self._output = output
         self._sites: dict[SiteId, _Site] = {}
         self._to_read: list[tuple[int, ProxyId, LogEndRequest]] = []
-        """Who is answered when the log is read up to its end as it was then."""
+        """The peers that are answered when the log is read up to its end as it was at their question."""
 
     # ------------------------------------------------------------ asking
 

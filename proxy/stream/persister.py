@@ -57,7 +57,7 @@ class Persister:
         self.checkpoints.changelog_lost()
         self._snapshots.changelog_lost()
 
-    def leaving(self) -> None:
+    def prepare_to_leave(self) -> None:
         """Prepare for the end: the next write has the site's state, and the registry notes answered checkpoints."""
         self.store.include_site_state()
         self.checkpoints.note_answered()

@@ -15,7 +15,7 @@ class Repairs:
         self._env = env
         self._output = output
         self._next_ms = 0
-        """When the next repair may be requested."""
+        """The time from which the next repair may be requested."""
 
     def tick(self) -> None:
         """Request, every `repair_ms`, that all proxies repeat the records that could not be read (handover rule 29)."""

@@ -10,7 +10,7 @@ import pytest
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import free_port
 from federation.kafka import KafkaSiteLog
-from federation.kafka.brokers import PROBE_S, answering
+from federation.kafka.brokers import PROBE_S, find_answering_broker
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ async def hung() -> AsyncIterator[str]:
 
 async def test_the_broker_that_answers_is_found(kafka: KafkaServer, hung: str) -> None:
     absent = f"127.0.0.1:{free_port()}"
-    assert await answering(f"{hung},{absent},{kafka.bootstrap}", None) == kafka.bootstrap
+    assert await find_answering_broker(f"{hung},{absent},{kafka.bootstrap}", None) == kafka.bootstrap
 
 
 async def test_where_none_answers_all_are_left(hung: str) -> None:
     addresses = f"{hung},127.0.0.1:{free_port()}"
     async with asyncio.timeout(10 * PROBE_S):
-        assert await answering(addresses, None) == addresses
+        assert await find_answering_broker(addresses, None) == addresses
 
 
 async def test_a_site_log_starts_and_appends_while_a_broker_hangs(

@@ -271,8 +271,11 @@ def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
 def test_standing_announcements_name_the_last_installation_of_the_neighbour() -> None:
     log = Log()
     log.take(FiltersRequested(B, 1, 1, {X: 8, Y: 9}), FiltersRequested(B, 1, 2, {X: 8, Y: 10}))
-    assert [(effective.expression, effective.installation) for effective in log.state.standing(B)] == [(X, 8), (Y, 10)]
-    assert log.state.standing(C) == []
+    assert [(effective.expression, effective.installation) for effective in log.state.announcements_in_force(B)] == [
+        (X, 8),
+        (Y, 10),
+    ]
+    assert log.state.announcements_in_force(C) == []
 
 
 def some_records(rng: random.Random) -> list[Record]:
@@ -501,7 +504,7 @@ def test_a_hole_of_a_neighbours_loss_is_told_to_those_behind_it_before_what_pass
     assert events[-1] == Advanced(OWN, offset)
     assert log.state.moved_at == {FROM_C: offset}
     assert log.state.covered_above(FROM_C, [X]) is None
-    assert not [each for each in log.state.standing(D) if each.origin == FROM_C]
+    assert not [each for each in log.state.announcements_in_force(D) if each.origin == FROM_C]
     # Said again, it is no news.
     assert log.take(ended) == []
     assert not [

@@ -66,7 +66,7 @@ async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tu
 
 
 def notice(guard: GuardedLog, end: int | None) -> None:
-    with pytest.raises(LogReplaced), guard.noticing():
+    with pytest.raises(LogReplaced), guard.remember_replacement():
         raise LogReplaced("another one", end=end)
 
 
@@ -228,7 +228,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     proxy.guard._has_begun = False
 
     async def append() -> list[int]:
-        async with proxy.guarded_log.appending():
+        async with proxy.guarded_log.guard_append():
             return await proxy.log.append([published(99)])
 
     with pytest.raises(LogUnavailable, match="not read"):

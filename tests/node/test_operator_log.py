@@ -102,7 +102,7 @@ def test_expired_lease_is_a_warning_and_the_next_one_is_logged_with_its_incarnat
 
 def test_a_proxy_that_leaves_does_not_warn_of_the_lease_that_it_gives_back() -> None:
     harness = OperatorLogHarness()
-    harness.operator_log.leaving()
+    harness.operator_log.prepare_to_leave()
     harness.engine.step(Leave(ignore_result), 0)
     harness.run_effects()
     assert harness.check() == []

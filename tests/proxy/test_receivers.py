@@ -96,7 +96,7 @@ def test_late_attach_of_an_unregistered_receiver_does_not_register_it_after_a_ha
 def test_a_cursor_never_moves_back() -> None:
     receiver = Receiver(id=ReceiverId("r"), acknowledged=0)
     receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={}), {}, {})
-    receiver.come(15)
+    receiver.set_acknowledged(15)
     receiver.acknowledge(10)
     assert receiver.acknowledged == 15
 

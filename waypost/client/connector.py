@@ -197,7 +197,7 @@ class Connector:
         self._waits = 0
         """Retries that proxies asked for since the client was attached last."""
         self._in_vain_since_ms: int | None = None
-        """When the present proxy asked for the first of them; None: it has not."""
+        """The time at which the present proxy asked for the first of them; None: it has not."""
         self._unusable: dict[str, int] = {}
         """Addresses at which the client's configuration is wrong, as long as none was of use -> since when."""
         self._was_opened = False

@@ -45,7 +45,7 @@ ROAMING = Roaming(every_s=0.4, confirmations=2, hold_s=1)
 
 
 SMALL_LINK_BOUNDS = LinkBounds(batch=3, window=7, live=5, read=4, position_every=5, request_bytes=80)
-"""So small that a run comes to every one of them."""
+"""Bounds so small that a run comes to every one of them."""
 
 
 def url_of(proxy: str) -> str:
@@ -133,14 +133,14 @@ class Process(ABC):
         self.full = False
         """The disk takes nothing."""
         self.stalled_until = 0
-        """Until then the process does nothing; what comes meanwhile waits."""
+        """The time until which the process does nothing; what comes meanwhile waits."""
         self.still = False
         """Perhaps it is stalled: :meth:`stalls` knows."""
         self._stalled: deque[Callable[[], None]] = deque()
         self._replays_stalled = False
         self.clock = SkewedClock(world.clock, world.skew())
         self.deaf_until = 0
-        """Until then nothing passes between this proxy and the registry."""
+        """The time until which nothing passes between this proxy and the registry."""
         self.read_below = 0
         """Below this offset every record of the log was read in this process, or its append was answered."""
         self.version = VERSION
@@ -394,7 +394,7 @@ class Environment(Kernel):
         self.parted: dict[tuple[str, str], int] = {}
         """(from, to) -> the time until which handover messages of that direction are lost."""
         self.registry_away_until = 0
-        """Until then the registry has no quorum: it answers no request, and no lease ends."""
+        """The time until which the registry has no quorum: it answers no request, and no lease ends."""
         self.stalled: dict[str, int] = {}
         """Proxy -> the time until which its claims are under way."""
         self._connections = 0

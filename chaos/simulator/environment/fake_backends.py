@@ -75,7 +75,7 @@ class PlainLog:
         self.interruptions = 0
         """How often all connections to it have broken."""
         self.away_until = 0
-        """Until then it does not answer."""
+        """The time until which it does not answer."""
         self.seen_below = 0
         """Below this offset some process has read, or was answered for an append."""
 

@@ -1,4 +1,4 @@
-"""Who may have what, by secrets that a producer and a subscription have in common: a model without any keys or hashes.
+"""Access by secrets that a producer and a subscription have in common: a model without any keys or hashes.
 
 From when on a subscription goes by other secrets is known only within bounds: what was published after the client was
 told so goes by the new ones for sure, and what some receiver was given before it was asked for by the old ones. What

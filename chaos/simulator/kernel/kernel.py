@@ -16,7 +16,7 @@ from chaos.simulator.kernel.recorder import VIOLATED, Recording
 from waypost.clock import ManualClock
 
 SKEW_MS = 3_600_000
-"""So far the clocks of two machines may be apart, where people read them."""
+"""The largest difference between the clocks of two machines, where people read them."""
 
 
 @dataclass(slots=True, frozen=True)

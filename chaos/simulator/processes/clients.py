@@ -169,7 +169,7 @@ class Client:
         self.is_ahead = ahead
         """Whether its state is beyond the ends of all logs, so that nothing is owed to it."""
         self.attached_ms = 0
-        """When a proxy let it in last."""
+        """The time at which a proxy let it in last."""
         self.proxy = ""
         self.away = False
         """Whether the client does not want to be connected."""
@@ -227,7 +227,7 @@ class Client:
         self.gone = False
         """Whether the client has left for good and no proxy knows it."""
         self.changing: Grants | None = None
-        """Who may do what, as it has asked for and was not answered."""
+        """The grants that it has asked for and was not answered about."""
         self.wanted: Grants | None = None
         """The settings that the client asked for last."""
         self.unaware = False

@@ -135,7 +135,7 @@ class EffectRunner:
         self._node = node
         self._journal, self._journal_due = JournalQueue(), NEVER
         self._appends_until = node.world.clock.time_ms
-        """Until then appends are under way."""
+        """The time until which appends are under way."""
 
     def perform(self, effect: effects.Effect) -> None:
         """Start an effect of the engine, which happens later, or fails by the world's faults.
@@ -479,4 +479,4 @@ class EffectRunner:
         effects.Verify: _check_password,
         effects.Hash: _check_password,
     }
-    """Who performs what."""
+    """The performer of each effect, by its class."""

@@ -44,7 +44,7 @@ class GuardedLog:
         self._node = node
         self._log = node.world.logs[node.site]
         self._compared = self._log.interruptions
-        """So often the log had been out of reach when it was last compared with what was read of it."""
+        """The number of times that the log had been out of reach when it was last compared with what was read of it."""
         self._is_checking = False
         self._is_comparing = False
         self._waiting: list[Callable[[], None]] = []

@@ -96,7 +96,7 @@ class Connection:
         self._opener = opener
         self._due = channel.world.clock.time_ms + (GREETINGS + 1) * channel.ms
         self._ended: int | None = None
-        """When it ended; its caller notices that after the channel's time."""
+        """The time at which it ended; its caller notices that after the channel's time."""
 
     def is_over(self) -> bool:
         """Tell whether the caller has noticed the end of the connection, or one of the two processes has ended."""

@@ -20,29 +20,29 @@ def crossing(header: PropagateHeader, gateway: Policy) -> PropagateHeader:
 
 
 def test_each_gateway_takes_its_cost_and_stands_in_the_path() -> None:
-    entered = HERE.entering(PropagateHeader(ttl=4, id="m"), "p")
+    entered = HERE.incoming_header(PropagateHeader(ttl=4, id="m"), "p")
     assert entered == PropagateHeader(ttl=3, path=("p", "g"), id="m")
-    assert THERE.leaving(crossing(entered, THERE), "q") == PropagateHeader(ttl=1, path=("p", "g", "h"), id="m")
+    assert THERE.outgoing_header(crossing(entered, THERE), "q") == PropagateHeader(ttl=1, path=("p", "g", "h"), id="m")
     # To another peer of the gateway by which it came, it costs no more.
-    assert HERE.leaving(crossing(entered, HERE), "q") == entered
+    assert HERE.outgoing_header(crossing(entered, HERE), "q") == entered
 
 
 def test_it_ends_where_its_time_to_live_does() -> None:
-    assert HERE.entering(PropagateHeader(ttl=0), "p") == NotPassedOn.TTL_ENDED
-    entered = HERE.entering(PropagateHeader(ttl=2), "p")
+    assert HERE.incoming_header(PropagateHeader(ttl=0), "p") == NotPassedOn.TTL_ENDED
+    entered = HERE.incoming_header(PropagateHeader(ttl=2), "p")
     assert isinstance(entered, PropagateHeader)
-    assert THERE.leaving(crossing(entered, THERE), "q") == NotPassedOn.TTL_ENDED
+    assert THERE.outgoing_header(crossing(entered, THERE), "q") == NotPassedOn.TTL_ENDED
     last = PropagateHeader(ttl=9, path=tuple(f"p{n}" for n in range(MAX_MESSAGE_TTL - 1)))
-    assert HERE.entering(last, "p") == NotPassedOn.TTL_ENDED
+    assert HERE.incoming_header(last, "p") == NotPassedOn.TTL_ENDED
 
 
 def test_it_does_not_come_back() -> None:
-    assert HERE.entering(PropagateHeader(ttl=4, path=("g",)), "p") == NotPassedOn.LOOP
-    entered = HERE.entering(PropagateHeader(ttl=4, path=("q",)), "p")
+    assert HERE.incoming_header(PropagateHeader(ttl=4, path=("g",)), "p") == NotPassedOn.LOOP
+    entered = HERE.incoming_header(PropagateHeader(ttl=4, path=("q",)), "p")
     assert isinstance(entered, PropagateHeader)
     assert entered.path == ("q", "p", "g")
     for peer in ("p", "q"):
-        assert THERE.leaving(crossing(entered, THERE), peer) == NotPassedOn.LOOP
+        assert THERE.outgoing_header(crossing(entered, THERE), peer) == NotPassedOn.LOOP
 
 
 def test_what_no_gateway_has_published_begins_at_the_one_that_passes_it_on() -> None:
@@ -52,7 +52,7 @@ def test_what_no_gateway_has_published_begins_at_the_one_that_passes_it_on() -> 
     for attributes in forged:
         header = HERE.header_of(attributes, "A/0:1")
         assert header == PropagateHeader(ttl=7, id="A/0:1")
-        assert HERE.leaving(header, "p") == PropagateHeader(ttl=6, path=("g",), id="A/0:1")
+        assert HERE.outgoing_header(header, "p") == PropagateHeader(ttl=6, path=("g",), id="A/0:1")
 
 
 @given(
@@ -74,7 +74,7 @@ def test_a_message_passes_no_peer_twice_and_no_more_than_its_time_to_live(
     """Gateways pass it on to each other as peers: a message that goes on has paid for each, and visits each once."""
     header, spent = PropagateHeader(ttl=ttl, path=tuple(path)), 0
     for name, cost in gateways:
-        entered = Policy(gateway=name, cost=cost, ttl=7).entering(header, "p")
+        entered = Policy(gateway=name, cost=cost, ttl=7).incoming_header(header, "p")
         if isinstance(entered, NotPassedOn):
             assert (entered is NotPassedOn.LOOP) == (name in header.path) or ttl - spent < cost
             break
