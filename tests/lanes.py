@@ -8,6 +8,7 @@ An example of Hypothesis has no deadline: it would count the time of the other w
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -41,3 +42,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the largest group first: whoever began it last would be late."""
     items.sort(key=lambda item: group_of(item.nodeid) != SPARK)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all that was imported and collected from garbage collection: it stays, and is much."""
+    gc.collect()
+    gc.freeze()

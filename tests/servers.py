@@ -6,6 +6,7 @@ is installed. As the servers are shared, every test keeps to names of its own: `
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from tests.helpers.papers import Papers
 from waypost.errors import Unreachable
 
 FAULTY = "FAULTY"
+# Nothing here runs long enough to be worth the better of Java's two compilers: a broker starts with a third less work.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -442,18 +442,44 @@ def _lets(world: World, client: Client, subscription: str, at: Coordinate, numbe
 
 
 def _check_delivered(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
-    """Check that nothing came twice or unasked, and that each producer's order holds at one origin (P2, P3).
+    """Check that nothing came twice or unasked, and that each producer's order holds at one origin (P2, P3)."""
+    return _repeated(world, client) + _disordered(client, retried) + _unasked(world, client, retried)
+
+
+def _repeated(world: World, client: Client) -> list[str]:
+    """Check that no run of a client was given a notification twice, or one that an earlier run had acknowledged.
+
+    A run that has no state of earlier ones may be given again what the service did not know to be acknowledged. Nothing
+    is known of that where the registry was put back to a copy.
+    """
+    violations = []
+    starts = [run.first for run in client.runs]
+    for run, end in zip(client.runs, [*starts[1:], len(client.delivered)], strict=True):
+        given = client.delivered[run.first : end]
+        ids = Counter(identity for identity, _, _ in given)
+        violations += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
+        before = {at for _, at, _ in client.delivered[: run.first]}
+        violations += [
+            f"TWICE {client.name} was given {number} at {at.origin}:{at.offset}, which it had acknowledged"
+            for _, at, number in given
+            if at in before and run.must_not_have(at) and not world.registry.restored
+        ]
+    return violations
+
+
+def _disordered(client: Client, retried: Collection[NotificationId]) -> list[str]:
+    """Check the order in which each run of a client was given notifications.
 
     A receiver in order of priority has that order among notifications of one priority.
     """
     violations = []
-    asked = {name: parse(text) for name, text in client.requests.items()}
-    latest = {name: client.ends_at_latest(name) for name in asked}
-    ids = Counter(identity for identity, _, _ in client.delivered)
-    violations += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[tuple[str, int], int] = {}
     sequences: dict[tuple[str, str, str, int], int] = {}
-    for identity, (origin, offset), number in client.delivered:
+    starts = {run.first for run in client.runs}
+    for index, (identity, (origin, offset), number) in enumerate(client.delivered):
+        if index in starts:
+            last.clear()
+            sequences.clear()
         rank = number % PRIORITIES if client.by_priority else 0
         if offset <= last.get((origin, rank), NOTHING):
             violations.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin, rank]}")
@@ -465,6 +491,17 @@ def _check_delivered(world: World, client: Client, retried: Collection[Notificat
         if sequence < sequences.get(stream, -1):
             violations.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[stream]}")
         sequences[stream] = sequence
+    return violations
+
+
+def _unasked(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
+    """Check that a client was given what its subscriptions match, by keys that met, and nothing beyond their ends."""
+    violations = []
+    asked = {name: parse(text) for name, text in client.requests.items()}
+    latest = {name: client.ends_at_latest(name) for name in asked}
+    for identity, (origin, offset), number in client.delivered:
+        if identity in retried:
+            continue
         matching = [name for name, expression in asked.items() if expression.matches({"n": number})]
         may = [any(_lets(world, client, name, Coordinate(origin, offset), number)) for name in matching]
         if not any(may):

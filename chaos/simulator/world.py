@@ -224,6 +224,21 @@ class World(Environment):
             if node.site == site and node.engine is not None:
                 node.crash()
 
+    def forget_site(self, site: SiteId) -> None:
+        """Have an operator forget a site: its changelog's address and its links are removed from the registry.
+
+        The command's rule holds (`waypost sites forget`): nothing is done while one of its proxies has a lease, or a
+        session's owner has none.
+        """
+        there = {proxy for proxy, _ in self.registry.incarnations}
+        lonely = any(not row.deleted and row.proxy not in there for row in self.registry.owners.values())
+        if lonely or not self.registry.forget_site(site):
+            return
+        self.note(f"site {site} is forgotten", narrate=True, by=REGISTRY)
+        for sites in [sites for sites, row in self.registry.links.items() if site in sites and not row.removed]:
+            self.registry.set_link(LinkRow(sites=sites, removed=True), seed=False)
+        self.registry_changed()
+
     def connected(self, site: SiteId) -> set[SiteId]:
         """Return a site and all live sites that it reaches by a dispatching tree of the links that work.
 

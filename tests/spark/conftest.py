@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import warnings
 from collections.abc import Iterator
 
@@ -25,10 +24,7 @@ def spark() -> Iterator[SparkSession]:
     """One Spark for the whole run: it takes seconds to start, and its first job seconds more."""
     # The connector for Kafka can only be given when Spark starts.
     parts.install(["spark-jars"])
-    # Nothing here runs long enough to be worth the better of Java's two compilers, and both cores are wanted.
-    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
     running = sessions.build("local[2]")
-    del os.environ["JDK_JAVA_OPTIONS"]
     # The data are small; a task more costs more than it saves.
     running.conf.set("spark.sql.shuffle.partitions", "2")
     yield running

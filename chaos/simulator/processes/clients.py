@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
@@ -14,6 +15,7 @@ from chaos.simulator.environment.rights import Grants
 from chaos.simulator.environment.secrets import OPEN, Secrets
 from chaos.simulator.environment.subscription_names import PublishedBefore
 from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent
+from waypost.checkpoint import Rank
 from waypost.client.connector import (
     Close,
     Connector,
@@ -42,6 +44,7 @@ from waypost.clock import NEVER
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
 from waypost.facts import Fact, FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
+from waypost.frontier import Selective
 from waypost.identity import (
     GENERATION,
     NOTHING,
@@ -71,6 +74,8 @@ from waypost.queue import PRIORITY, goes_by_attributes
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
+STORED_MS = range(250, 4_000, 250)
+"""Times after the loss of a delivery state at which the session's checkpoints are looked at, in ms."""
 LISTS = ("all", "one", "none")
 """The proxies that a client of a schedule is given: all; where it is told to be; none, and it finds them."""
 POLL_MS, LONG_POLL_MS = 4, 200
@@ -81,6 +86,35 @@ meanwhile."""
 def _named(message: msgspec.Struct | msgspec.Raw) -> str:
     """Return the name of a message, also of one that is encoded ahead."""
     return "Deliver" if isinstance(message, DeliverEncoded) else type(message).__name__
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run of a client's program, from its start to the loss of its delivery state.
+
+    Args:
+        first: the index of the first notification that it was given, in :attr:`Client.delivered`.
+        epoch: of the session as the run before ended.
+        before: the rank of the session's last checkpoint then.
+        frontier: up to which the receiver had acknowledged all then, which the owner had heard.
+        selective: the coordinates above that frontier which it had acknowledged.
+        is_let_in: whether a proxy has let the run in.
+        is_stored: whether the owner wrote another checkpoint before that: then no proxy may give again what the
+            receiver had acknowledged.
+    """
+
+    first: int = 0
+    epoch: int = 0
+    before: Rank = (0, 0)
+    frontier: dict[Origin, int] = field(default_factory=dict)
+    selective: Selective = field(default_factory=Selective)
+    is_let_in: bool = False
+    is_stored: bool = False
+
+    def must_not_have(self, at: Coordinate) -> bool:
+        """Tell whether the service knew, before this run, that the receiver had the notification at a coordinate."""
+        has = at.offset <= self.frontier.get(at.origin, NOTHING) or self.selective.has(*at)
+        return self.is_stored and has
 
 
 BEYOND_LOGS = 1_000_000
@@ -96,6 +130,8 @@ class Wire:
         self.client = client
         self.node = node
         self.open = True
+        self.under_way = 0
+        """The number of messages that are on their way to the proxy."""
         self._due = {"up": 0, "down": 0}
 
     def to_client(self, message: msgspec.Struct | msgspec.Raw) -> None:
@@ -108,9 +144,11 @@ class Wire:
         if isinstance(message, Hello):
             message = Hello(self.client.version, message.client)
         sent = decode_client_message(encode_message(message))
+        self.under_way += 1
         self._carry("up", _named(sent), lambda: self._arrive(sent))
 
     def _arrive(self, message: ClientMessage) -> None:
+        self.under_way -= 1
         self.node.step_engine(ClientSent(self.number, message))
 
     def _carry(self, direction: str, kind: str, arrive: Callable[[], None]) -> None:
@@ -177,21 +215,13 @@ class Client:
         """Whether the client is connected and reads nothing."""
         self.poll_interval_ms = poll_interval_ms
         """Time for each notification, in ms, after which the client acknowledges it; 0: it takes all that there is."""
-        self.protocol = ClientProtocol(
-            name,
-            self.session,
-            receiver or name,
-            state=ReceiverState(
-                incarnation=Incarnation(f"{name}#1"),
-                frontier=dict.fromkeys(map(origin_of, world.logs), BEYOND_LOGS) if ahead else {},
-            ),
-            options=options,
-            credential=credential,
-        )
-        rng = random.Random(f"connector {world.seed}/{name}")
-        self._list = "all" if world.seed is None else rng.choice(LISTS)
-        addresses = list(map(url_of, world.nodes)) if self._list == "all" else []
-        self.connector = Connector(self.protocol, addresses, rng, world.roaming if session else None)
+        self.runs = [Run()]
+        """The runs of its program: another one begins when its delivery state is lost."""
+        frontier = dict.fromkeys(map(origin_of, world.logs), BEYOND_LOGS) if ahead else {}
+        self.protocol = self._new_protocol(options, credential, frontier)
+        self._rng = random.Random(f"connector {world.seed}/{name}")
+        self._list = "all" if world.seed is None else self._rng.choice(LISTS)
+        self.connector = self._new_connector()
         self._tick_at = NEVER
         self.by_priority = goes_by_attributes(options.order)
         is_held = options.reliability is None or options.reliability.connection == "persistent"
@@ -233,6 +263,22 @@ class Client:
         self.unaware = False
         """Its session was deleted, and it has not heard of that."""
 
+    def _new_protocol(
+        self, options: AttachOptions, credential: Credential | None, frontier: dict[Origin, int]
+    ) -> ClientProtocol:
+        return ClientProtocol(
+            self.name,
+            self.session,
+            self.identity[1],
+            state=ReceiverState(incarnation=Incarnation(f"{self.name}#{len(self.runs)}"), frontier=frontier),
+            options=options,
+            credential=credential,
+        )
+
+    def _new_connector(self) -> Connector:
+        addresses = list(map(url_of, self.world.nodes)) if self._list == "all" else []
+        return Connector(self.protocol, addresses, self._rng, self.world.roaming if self.session else None)
+
     @property
     def credential(self) -> Credential:
         """The credential to attach with."""
@@ -270,6 +316,46 @@ class Client:
         """Disconnect, and stay away until :meth:`go`."""
         self.away = True
         self._step(Stop())
+
+    def lose_state(self) -> None:
+        """End the program of the client with all that it knew, its delivery state too, and begin another run of it.
+
+        The new run stays away until :meth:`go`, and then subscribes as the earlier one did. Nothing happens to a client
+        that has left for good, or waits for the answer to a request.
+        """
+        if self.open or self.changing is not None or self.unaware or self.forgotten or self.stopped:
+            return
+        self._trace("loses its state")
+        before = self.protocol
+        self.runs.append(self._next_run())
+        self.leave()
+        self.protocol = self._new_protocol(before.options, before.credential, {})
+        self.connector = self._new_connector()
+        for name in sorted(self.policies.keys() - self.ended):
+            self._subscribe(name)
+        for wait_ms in STORED_MS:
+            self.world.later(wait_ms, partial(self._look_for_checkpoint, self.runs[-1]))
+
+    def _next_run(self) -> Run:
+        """Return a run that begins now, with what the owner of the session must know of the receiver."""
+        run, wire = Run(first=len(self.delivered)), self.wire
+        session = wire and wire.node.engine and self.session and wire.node.engine.sessions.serving(self.session)
+        if wire and session and not wire.under_way and self.protocol.attached:
+            state = self.protocol.state
+            run.epoch, run.before = session.epoch, self._last_rank()
+            run.frontier, run.selective = dict(state.frontier), Selective(state.selective.rows())
+        return run
+
+    def _last_rank(self) -> Rank:
+        logs = self.world.changelogs.values()
+        found = [checkpoint.rank for log in logs for checkpoint in log.latest(self.session or SessionId(""))]
+        return max(found, default=(0, 0))
+
+    def _look_for_checkpoint(self, run: Run) -> None:
+        """Note whether the owner has written a checkpoint since this run began, unless the run was let in."""
+        if not run.is_let_in:
+            last = self._last_rank()
+            run.is_stored = run.is_stored or (last[0] == run.epoch and last > run.before)
 
     def cut_off(self, wire: Wire) -> None:
         """Note that a connection has broken; if it is the present one, connect anew, unless the client is away."""
@@ -358,6 +444,8 @@ class Client:
         match event:
             case Attached():
                 self.refused = False
+                self._look_for_checkpoint(self.runs[-1])
+                self.runs[-1].is_let_in = True
                 self.attached_ms = self.world.clock.time_ms
                 self.unaware = self.unaware and self._is_of_the_past(event)
                 if event.joined and self.joined is not None and self.may_expire:

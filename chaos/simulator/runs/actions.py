@@ -262,6 +262,21 @@ def _come_ahead(world: World, client: Client, pick: int, number: int) -> None:
         world.client(name, sessions[pick // 8 % len(sessions)], at, ahead=True)
 
 
+def _lose_state(world: World, client: Client, pick: int, number: int) -> None:
+    """End a receiver's program with its delivery state, and run it again at some proxy."""
+    receivers = [known for known in world.clients.values() if known.session is not None]
+    lost, at = receivers[pick % len(receivers)], list(world.nodes)[pick // len(receivers) % len(world.nodes)]
+    lost.lose_state()
+    world.later(pick // 64 % 1_000 * 4, lambda: lost.go(at) if lost.away else None)
+
+
+def _forget_site(world: World, client: Client, pick: int, number: int) -> None:
+    """Have an operator forget a site that has ended for good, unless a session's last checkpoint may be there alone."""
+    ended = sorted(world.dead_sites)
+    if ended and world.registry_answers():
+        world.forget_site(ended[pick % len(ended)])
+
+
 def _end_site(world: World, client: Client, pick: int, number: int) -> None:
     """End a site for good, as long as another one is there."""
     alive = [site for site in world.logs if site not in world.dead_sites]
@@ -362,6 +377,8 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "come with a state beyond the logs": _come_ahead,
     "add a link": lambda world, client, pick, number: _set_link(world, pick, removed=False),
     "end a site": _end_site,
+    "forget a site": _forget_site,
+    "lose the state of a client": _lose_state,
     "lose a link": _lose,
     "forget the beginning": _forget_the_beginning,
     "fail to read": _fail_to_read,

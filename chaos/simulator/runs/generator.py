@@ -58,7 +58,7 @@ WEIGHTS = {
 HAS_ACTION = 0.35
 """With this chance a schedule has an action at all; so it has about ten of them."""
 HAS_FEATURE = 0.25
-HAS_DAMAGE = HAS_ENDS = HAS_RESTORES = 0.1
+HAS_DAMAGE = HAS_ENDS = HAS_RESTORES = HAS_RETENTION = 0.1
 HAS_GRAPH = 0.3
 """With this chance a schedule has three to five sites."""
 HAS_COVERING = 0.4
@@ -71,6 +71,10 @@ HAS_ROAMING = 0.2
 """With this chance receivers of a schedule go to the nearest proxy, and come nearer to others."""
 HAS_AHEAD = 0.1
 """With this chance receivers with a state beyond the ends of all logs attach to sessions of a schedule."""
+HAS_LOST_STATES = 0.15
+"""With this chance receivers of a schedule lose their delivery state."""
+HAS_FORGOTTEN_SITES = 0.3
+"""With this chance operators forget sites, in a schedule whose sites may end for good."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
 LEASES_MS = (1_500, 3_000, LINK_LEASE_MS)
 """Times after which a link that has failed is given up: some are shorter than many faults."""
@@ -87,16 +91,22 @@ def draw(seed: int) -> Schedule:
             run = with_operators(run)
         if random.Random(f"leaves of {seed}").random() < HAS_LEAVES:
             run = with_leaves(run)
+        if random.Random(f"forgotten sites of {seed}").random() < HAS_FORGOTTEN_SITES:
+            run = with_forgotten_sites(run)
     if len(run.sites) > 1 and random.Random(f"covering of {seed}").random() < HAS_COVERING:
         run = with_covering(run)
     if random.Random(f"roaming of {seed}").random() < HAS_ROAMING:
         run = with_roaming(run)
     if random.Random(f"ahead of {seed}").random() < HAS_AHEAD:
         run = with_receivers_ahead(run)
+    if random.Random(f"lost states of {seed}").random() < HAS_LOST_STATES:
+        run = with_lost_states(run)
     if random.Random(f"end of {seed}").random() < HAS_ENDS:
         run = with_orderly_ends(run)
     if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
         run = with_restored_registry(run)
+    if random.Random(f"retention of {seed}").random() < HAS_RETENTION:
+        run = with_retention(run)
     return with_damage(run) if random.Random(f"damage of {seed}").random() < HAS_DAMAGE else run
 
 
@@ -208,6 +218,24 @@ def with_receivers_ahead(run: Schedule) -> Schedule:
     """Return a copy of a schedule with new steps, drawn by its seed: receivers attach with a state beyond all logs."""
     rng = random.Random(f"ahead {run.seed}")
     return _with_steps(run, rng, 2, lambda: "come with a state beyond the logs")
+
+
+def with_lost_states(run: Schedule) -> Schedule:
+    """Return a copy of a schedule with new steps, drawn by its seed: receivers lose their delivery state."""
+    rng = random.Random(f"lost states {run.seed}")
+    return _with_steps(run, rng, 3, lambda: "lose the state of a client")
+
+
+def with_forgotten_sites(run: Schedule) -> Schedule:
+    """Return a copy of a schedule with new steps, drawn by its seed: a site ends for good, and operators forget it."""
+    rng = random.Random(f"forgotten sites {run.seed}")
+    script = list(run.script)
+    place = rng.randint(0, len(script))
+    script.insert(place, (rng.randint(0, 500), "end a site", rng.getrandbits(16)))
+    for _ in range(rng.randint(1, 3)):
+        step = (rng.randint(0, 3_000), "forget a site", rng.getrandbits(16))
+        script.insert(rng.randint(place + 1, len(script)), step)
+    return replace(run, script=script)
 
 
 def with_covering(run: Schedule) -> Schedule:

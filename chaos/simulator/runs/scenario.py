@@ -32,6 +32,7 @@ move NAME P, leave NAME           the client goes to P; goes away
 near NAME P                       this proxy is the nearest one to the client from now on
 give SESSION P                    an operator wants the session at P
 hang NAME MS                      it has lost its connection, and its proxy hears of that so much later
+forget-state NAME                 its program ends, with its delivery state; it stays away
 pause NAME, resume NAME           it does not look at what comes; it does again
 lose WHAT [times]                 the next of these handover messages get lost; ``lose answer P``: the registry's to P;
                                   ``lose put P``: what P writes to the changelog
@@ -322,6 +323,12 @@ class Scenario:
         """Perform `resume CLIENT` (`words`: its argument): have the client read what was delivered, and go on."""
         self.world.clients[words[0]].paused = False
         self.world.clients[words[0]].take()
+
+    def do_forget_state(self, rest: str, words: list[str]) -> None:
+        """Perform `forget-state CLIENT` (`words`: its argument): end the client's program, which stays away, with all
+        that it knew.
+        """
+        self.world.clients[words[0]].lose_state()
 
     # ------------------------------------------------------------ faults
 

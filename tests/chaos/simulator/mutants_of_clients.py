@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.site.state import SiteState, Snapshot
@@ -12,22 +14,24 @@ from proxy.clients.connection import Connection
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.relay_near import NearRelays
+from proxy.core.environment import Environment
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
 from proxy.session.subscription import Subscription
 from tests.chaos.simulator.mutation import Mutant, replaced
-from waypost.checkpoint import SubscriptionRow
+from waypost.checkpoint import ReceiverRow, SubscriptionRow
 from waypost.client.connector import Connector, ConnectorState, Lost
 from waypost.client.events import PublishFailed, Redirected, Retry
 from waypost.client.protocol import ClientProtocol
 from waypost.client.roaming import ProxyChooser
 from waypost.clock import NEVER
-from waypost.identity import Origin, Ownership, SessionId
+from waypost.identity import NOTHING, Origin, Ownership, SessionId
 from waypost.messages import Attach, Attached, Attestation, Attested
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
 _follow, _lost, _open_next = Connector._follow, Connector._lost, Connector._open_next
+_row = Receiver.row
 _enter, _put_on_record = Connector._enter, ClientDispatcher._put_on_record
 _forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientProtocol._attached, Session.expire_unpersisted
 
@@ -58,6 +62,24 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
 def _begin_by_connection(self: NearRelays, connection: Connection, attach: Attach, home: Any) -> None:
     self._relay_count = connection.number - 1
     _begin(self, connection, attach, home)
+
+
+def _row_without_coordinates(self: Receiver) -> ReceiverRow:
+    return msgspec.structs.replace(_row(self), selective={})
+
+
+def _row_without_frontier(self: Receiver) -> ReceiverRow:
+    return msgspec.structs.replace(_row(self), frontier={})
+
+
+def _coordinates_read_here(
+    self: Environment, session: Session, coordinates: Mapping[Origin, Iterable[int]]
+) -> dict[Origin, list[int]]:
+    read = self.state.frontier
+    return {
+        origin: [offset for offset in offsets if offset <= read.get(origin, NOTHING)]
+        for origin, offsets in coordinates.items()
+    }
 
 
 def _forget_without_floor(self: PlainRegistry, deleted: Mapping[SessionId, Ownership]) -> None:
@@ -157,7 +179,7 @@ MUTANTS = (
         "a client does not publish again what the log did not take",
         replaced(Connector, "_follow", _follow_all_but(PublishFailed)),
         ("STUCK",),
-        (6, 44, 54),
+        (69, 82, 83),
     ),
     Mutant(
         "connects once",
@@ -266,6 +288,28 @@ MUTANTS = (
         ("LOST",),
         kept=("78237648",),
         rule=6,
+    ),
+    Mutant(
+        "coordinates in memory alone",
+        "store, changelog and copies have no coordinates above a receiver's frontier",
+        replaced(Receiver, "row", _row_without_coordinates),
+        ("TWICE",),
+        scenarios=("a_receiver_loses_its_state_before_a_failover",),
+    ),
+    Mutant(
+        "frontiers in memory alone",
+        "store, changelog and copies have no frontiers of receivers",
+        replaced(Receiver, "row", _row_without_frontier),
+        ("TWICE",),
+        (249,),
+    ),
+    Mutant(
+        "coordinates that were read here",
+        "coordinates count as had only where this proxy has read them, although the session has taken them elsewhere",
+        replaced(Environment, "confirmed_coordinates", _coordinates_read_here),
+        ("TWICE",),
+        scenarios=("a_receiver_loses_its_state_where_a_link_is_slow",),
+        rule=30,
     ),
     Mutant(
         "stays far",

@@ -16,7 +16,7 @@ from chaos.simulator.verdict import verdict
 from waypost.facts import GapCause
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
 
-SEEDS = range(int(os.environ.get("SEEDS_FROM", "0")), int(os.environ.get("SEEDS_TO", "2000")))
+SEEDS = range(int(os.environ.get("SEEDS_FROM", "0")), int(os.environ.get("SEEDS_TO", "1000")))
 STEP = 20
 
 KEPT_FILES = sorted(path.stem for path in KEPT.glob("*.json") if Kept.read(path).cause)
@@ -50,7 +50,7 @@ def test_a_storm_costs_nothing_that_was_promised(first: int) -> None:
         check(seed)
 
 
-@pytest.mark.parametrize("first", range(0, 400, 100))
+@pytest.mark.parametrize("first", [0, 100])
 def test_receivers_get_a_gap_for_records_removed_by_retention(first: int) -> None:
     gaps = 0
     for seed in range(first, first + 100):
@@ -60,7 +60,7 @@ def test_receivers_get_a_gap_for_records_removed_by_retention(first: int) -> Non
     assert gaps > 0
 
 
-@pytest.mark.parametrize("first", range(0, 400, 100))
+@pytest.mark.parametrize("first", [0, 100])
 def test_damaged_records_are_not_delivered_and_receivers_get_a_gap(first: int) -> None:
     gaps = repairs = 0
     for seed in range(first, first + 100):
