@@ -36,8 +36,8 @@ from handover.acquisition_effects import (
     Enqueue,
     Fetch,
     FindCheckpoint,
+    FindLaterCheckpoint,
     GiveUp,
-    LookForLater,
     LookForLost,
     ReadRow,
     RecordFirst,
@@ -62,7 +62,6 @@ from handover.acquisition_inputs import (
     CopyToCommit,
     Dequeued,
     Found,
-    NobodyHasIt,
     NotHandedOver,
     NothingFound,
     NothingToTakeOver,
@@ -79,6 +78,7 @@ from handover.acquisition_inputs import (
     RowBehind,
     RowLost,
     RowUnchanged,
+    SessionUnrecoverable,
     Stored,
     StoreFailed,
     Unavailable,
@@ -159,7 +159,7 @@ def _by_row(state: Enum) -> Table:
         (state, CopyInTransfer): ((), _S.ENDED),
         (state, CopyToActivate): ((Enqueue,), _S.QUEUED),
         (state, CopyToCheck): ((Enqueue,), _S.QUEUED),
-        (state, CopyToCommit): ((LookForLater,), _S.CONFIRMING),
+        (state, CopyToCommit): ((FindLaterCheckpoint,), _S.CONFIRMING),
         (state, CopyInDoubt): ((ReadRow,), _S.READING),
         (state, CopySuperseded): ((DropCopy,), _S.ENDED),
         (state, CopyOutlived): ((ReleaseCopy,), _S.ENDED),
@@ -188,12 +188,12 @@ TABLE: Table = {
     (_S.CREATING, Won): ((ServeNew,), _S.ENDED),
     **_by_row(_S.CREATING),
     (_S.FINDING, Found): ((TakeOver,), _S.TAKING_OVER),
-    (_S.FINDING, NobodyHasIt): ((DeclareLost,), _S.ENDED),
+    (_S.FINDING, SessionUnrecoverable): ((DeclareLost,), _S.ENDED),
     (_S.FINDING, NothingToTakeOver): ((RecordFirst,), _S.RECORDING),
     (_S.FINDING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.TAKING_OVER, Won): ((ServeRebuilt,), _S.ENDED),
     (_S.TAKING_OVER, Unavailable): ((GiveUp,), _S.ENDED),
-    (_S.QUEUED, Dequeued): ((LookForLater,), _S.CHECKING),
+    (_S.QUEUED, Dequeued): ((FindLaterCheckpoint,), _S.CHECKING),
     (_S.CHECKING, NothingFound): ((ClaimNext,), _S.ACTIVATING),
     (_S.CHECKING, CopyInDoubt): ((ReadRow,), _S.READING),
     (_S.CHECKING, RecordOutdated): ((DropCopy,), _S.ENDED),
@@ -364,8 +364,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
             return GiveUp(self._why_not(input))
         if kind is Fetch:
             return Fetch(input.owner if isinstance(input, OwnerWatched) else self._known())
-        if kind is LookForLater:
-            return LookForLater(self.is_row_lost or self.state is AcquisitionState.CONFIRMING)
+        if kind is FindLaterCheckpoint:
+            return FindLaterCheckpoint(self.is_row_lost or self.state is AcquisitionState.CONFIRMING)
         if kind in (RecordFirst, TakeOver, ClaimNext):
             self.chosen = self._next_epoch()
         if kind is RecordFirst:
@@ -379,7 +379,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         match input:
             case Found(checkpoint=checkpoint):
                 return TakeOver(self.row, checkpoint)
-            case NobodyHasIt(why=why):
+            case SessionUnrecoverable(why=why):
                 return DeclareLost(self._known(), why)
             case CopyOutlived(row=row):
                 return ReleaseCopy(row)

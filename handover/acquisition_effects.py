@@ -34,7 +34,7 @@ class LookForLost:
 
 
 @dataclass(frozen=True, slots=True)
-class LookForLater:
+class FindLaterCheckpoint:
     """Look for what a later owner than the copy's wrote; answered with NothingFound, RecordOutdated or Unavailable, or
     with CopyInDoubt where there is something and the row was not read yet.
 
@@ -63,8 +63,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint:
-    """Find the last checkpoint in all changelogs; answered with Found, NobodyHasIt, or NothingToTakeOver where the row
-    is lost, or Unavailable.
+    """Find the last checkpoint in all changelogs; answered with Found, SessionUnrecoverable, or NothingToTakeOver where
+    the row is lost, or Unavailable.
     """
 
 
@@ -151,7 +151,7 @@ Question = (
     Fetch
     | ReadRow
     | LookForLost
-    | LookForLater
+    | FindLaterCheckpoint
     | RecordFirst
     | Create
     | FindCheckpoint

@@ -216,7 +216,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class NobodyHasIt:
+class SessionUnrecoverable:
     """All changelogs have answered, and what clients were answered is in none of them.
 
     Args:
@@ -271,7 +271,7 @@ AcquisitionInput = (
     | Recorded
     | RecordOutdated
     | Found
-    | NobodyHasIt
+    | SessionUnrecoverable
     | Won
     | Dequeued
     | Stored

@@ -1,7 +1,7 @@
 """A state machine whose transitions are data.
 
-A table maps (state, kind of input) to (effects, next state). Only :meth:`Machine.step` changes the state, and it logs
-the change. An input that the table does not list for the state is an error that changes nothing.
+A table maps (state, kind of input) to (effects, next state). Only :meth:`TableMachine.transition` changes the
+state. An input that the table does not list for the state is an error that changes nothing.
 
 Law of the order: effects are performed in the order in which they come out; a later one may rely on an earlier one.
 """

@@ -28,7 +28,10 @@ from federation.ports import (
 )
 from federation.site.acceptance import Acceptance
 from federation.site.events import (
+    Advanced,
+    Announced,
     Covered,
+    EndedAnnounced,
     InterestChanged,
     InterestWithdrawn,
     Interrupted,
@@ -36,7 +39,9 @@ from federation.site.events import (
     NotificationArrived,
     OriginClosed,
     RegistrationsExpired,
+    SeveranceAnnounced,
     StateReset,
+    WantsChanged,
 )
 from federation.site.log_epochs import federation_of
 from federation.site.state import SiteState, Snapshot
@@ -513,6 +518,13 @@ class Engine:
                         self._registrations.expired(event)
                     case InterestWithdrawn() if event.proxy == self.env.proxy:
                         self._registrations.withdrawn(event)
+                    case InterestChanged() | RegistrationsExpired() | InterestWithdrawn():
+                        pass
+                    case Advanced() | Announced() | EndedAnnounced() | SeveranceAnnounced() | WantsChanged():
+                        # The ends of links look at these.
+                        pass
+                    case _:
+                        assert_never(event)
             match record:
                 case Closed():
                     self._closing_markers.read()

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark import doubt, epochs, losses, obligations, retries, sitelogs, unreported
+from spark import doubt, epochs, losses, obligations, owners, retries, sitelogs, unreported
 from spark import journal as journals
 from spark.comparison import LOST, RETRIED, STRAY
 from spark.epochs import Epochs
@@ -108,16 +108,19 @@ def with_unreported(evidence: Evidence) -> DataFrame:
 
 
 def _of_journal(evidence: Evidence) -> list[DataFrame]:
-    journal = evidence.journal
+    journal, dropped = evidence.journal, sitelogs.expired_incarnations(evidence.records)
     return [
         losses.gaps(journal),
-        stale_epochs(journal),
-        split_ownership(journal),
+        owners.stale_epochs(journal),
+        owners.unowned_deliveries(journal, dropped),
+        owners.deliveries_beyond_cuts(journal),
+        owners.split_ownership(journal),
+        owners.unended_transfers(journal),
         journals.repeats(evidence.facts),
         journals.unusable(evidence.facts),
         journals.holes(journal),
         journals.silenced(journal),
-        journals.not_closed(journal, sitelogs.expired_incarnations(evidence.records)),
+        journals.not_closed(journal, dropped),
         journals.unheard(journal, sitelogs.seen(evidence.records)),
         *_unusable_facts(evidence),
     ]
@@ -187,39 +190,6 @@ def _under_an_earlier_name(evidence: Evidence) -> DataFrame:
     published = evidence.records.where(F.col("kind") == "published").join(F.broadcast(ends), on="site")
     later = published.where((F.col("offset") > F.col("seen")) & (F.col("origin") != F.col("ended")))
     return later.select(F.col("ended").alias("origin"), "offset")
-
-
-def stale_epochs(journal: DataFrame) -> DataFrame:
-    """Find the facts by which a receiver attests deliveries of an older epoch than one of its facts before them (H1),
-    in the shape of :func:`spark.finding.findings`.
-
-    Args:
-        journal: facts, each once (:func:`spark.journal.once`).
-    """
-    before = Window.partitionBy("session", "receiver", "writer").orderBy("number")
-    before = before.rowsBetween(Window.unboundedPreceding, -1)
-    received = of_kind(journal, FactKind.RECEIVED)
-    highest = received.withColumn("other_epoch", F.max("epoch").over(before))
-    stale = highest.where(F.col("epoch") < F.col("other_epoch"))
-    first = stale.withColumn("offset", F.get("offsets", F.lit(0)))
-    return findings(first, "H1", F.format_string("%d deliveries in this fact", F.size("offsets")))
-
-
-def split_ownership(journal: DataFrame) -> DataFrame:
-    """Find the epochs of a session in which two proxies say that they own it (H2), in the shape of
-    :func:`spark.finding.findings`.
-
-    Args:
-        journal: facts, each once (:func:`spark.journal.once`).
-    """
-    owners = (
-        of_kind(journal, FactKind.OWNED)
-        .groupBy("session", "epoch")
-        .agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
-    )
-    split = owners.where(F.size("owners") > 1)
-    first, second = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
-    return findings(split, "H2", F.array_join("owners", ", "), proxy=first, other_proxy=second)
 
 
 def _mentioned(journal: DataFrame) -> DataFrame:

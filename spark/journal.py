@@ -173,7 +173,7 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     """
     done = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select("writer")
     done = done.unionByName(of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer")))
-    done = done.unionByName(dropped.select(_writer().alias("writer")))
+    done = done.unionByName(dropped.select(writer_of("proxy", "incarnation").alias("writer")))
     writers = journal.groupBy("writer").agg(
         F.max("number").alias("number"),
         F.max(~F.col("kind").isin(FactKind.RECEIVED, FactKind.ROTATED)).alias("is_to_close"),
@@ -194,14 +194,15 @@ def unheard(journal: DataFrame, incarnations: DataFrame) -> DataFrame:
     Returns:
         One row for each incarnation, as :func:`spark.finding.findings` shapes it.
     """
-    known = incarnations.select(_writer().alias("writer")).distinct()
+    known = incarnations.select(writer_of("proxy", "incarnation").alias("writer")).distinct()
     present = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
     silent = known.join(present, on="writer", how="left_anti")
     return findings(silent, "A1", "a site log speaks of this writer, and there is no fact of it", lacks=JOURNALS)
 
 
-def _writer() -> Column:
-    return F.concat_ws("/", F.lit("proxy"), "proxy", "incarnation")
+def writer_of(proxy: str, incarnation: str) -> Column:
+    """Return the name under which an incarnation of a proxy writes its journal, from the columns of the two."""
+    return F.concat_ws("/", F.lit("proxy"), proxy, incarnation)
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:

@@ -37,7 +37,7 @@ SESSION_BYTES = 24 * 1024
 DESCRIBED_IN_MEMORY = 6
 """Bytes of memory that a byte of a session's descriptor takes, at most, where it is full of origins."""
 SESSIONS_SHARE = 2
-CREATIONS_A_S, CREATIONS_AT_ONCE = 500, 1_000
+CREATIONS_PER_S, CREATIONS_AT_ONCE = 500, 1_000
 """Sessions that a proxy makes in a second, and at once after a while without; further clients wait. Each session
 costs the registry, the changelog and the store a write. An attach to an existing session has no such bound."""
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
@@ -244,7 +244,7 @@ DELIVERY_BATCH = 200
 DELIVERY_BATCH_BYTES = 1024 * 1024
 ATTESTATIONS = 1_000
 """Attestations in one frame that says nothing else; a client that has more says them in several."""
-ATTESTED_A_S = 50_000
+ATTESTED_PER_S = 50_000
 """Notifications of which one client may attest in a second that it was given them; more than it is ever given."""
 ATTESTATIONS_BYTES = 224 * 1024
 COORDINATES_FRAME_BYTES = 256 * 1024
@@ -319,7 +319,7 @@ ADMITTED_BYTES = 4 * 1024 * 1024
 """Bytes of notifications that were admitted and are not folded yet; past it a proxy reads no more of its producers."""
 WAITING_BYTES = 64 * 1024 * 1024
 """Bytes of notifications that wait to be admitted; past it, a proxy reads no more of a producer of which some wait."""
-WAITING_BYTES_EACH = 4 * 1024 * 1024
+WAITING_BYTES_PER_CONNECTION = 4 * 1024 * 1024
 """Bytes of these notifications that came by one connection; past it, the proxy reads no more of that one."""
 FACTS_WAITING = 50_000
 """Batches of facts on their way to the journal, one a step; past it a proxy reads no more from its clients."""

@@ -274,9 +274,9 @@ class Acquisitions:
         match effect:
             case effects.ReadRow():
                 return self._ask(world, index, "read")
-            case effects.LookForLater() if "CHECK" in self.without and proxy.running is not None:
+            case effects.FindLaterCheckpoint() if "CHECK" in self.without and proxy.running is not None:
                 return self._feed(world, index, proxy.running, inputs.NothingFound(is_certain=True))
-            case effects.LookForLost() | effects.LookForLater():
+            case effects.LookForLost() | effects.FindLaterCheckpoint():
                 return self._ask(world, index, "look")
             case effects.RecordFirst(epoch=epoch):
                 return self._ask(world, index, "record", new=Ownership(me, epoch))
@@ -387,7 +387,7 @@ class Acquisitions:
         if question.kind == "find":
             found = question.found
             if found is None:
-                return inputs.NobodyHasIt("no changelog has a checkpoint of it")
+                return inputs.SessionUnrecoverable("no changelog has a checkpoint of it")
             return inputs.Found(Checkpoint(SESSION, Epoch(found.epoch), found.content, Descriptor(), {}))
         if question.won:
             return inputs.Won()

@@ -8,6 +8,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from chaos.simulator.checks.forwarding import check_forwarding
+from chaos.simulator.checks.owners import check_owners
 from chaos.simulator.checks.policies import excused
 from chaos.simulator.environment.environment import url_of
 from chaos.simulator.processes.clients import BEYOND_LOGS, PRIORITIES
@@ -168,6 +169,7 @@ def verdict(world: World) -> list[str]:
     violations = list(dict.fromkeys(world.violations))
     published = _published(world)
     violations += _check_caught_up(world, list(published)) + _check_interests(world) + check_forwarding(world)
+    violations += check_owners(world.journal)
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():

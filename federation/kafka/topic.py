@@ -267,7 +267,7 @@ async def _resolve(host: str, port: int) -> None:
     try:
         await asyncio.get_running_loop().getaddrinfo(host, port)
     except OSError as error:
-        raise OSError(f"nobody knows a host {host}") from error
+        raise OSError(f"the host {host} has no address") from error
 
 
 async def whole(start: Coroutine[Any, Any, None]) -> None:

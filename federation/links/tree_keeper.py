@@ -105,6 +105,9 @@ class TreeKeeper:
     def reported(self, event: RegistryEvent, now_ms: int) -> None:
         """Take the next event of the registry's watch; an event that concerns neither links, leaders, tree nor the end
         of a proxy changes nothing. Whether another tree is better is looked at in a later :meth:`tick`.
+
+        Args:
+            now_ms: by the caller's clock, which never steps back.
         """
         match event:
             case Reloaded(links=links, leaders=leaders, tree=tree):

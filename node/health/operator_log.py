@@ -29,7 +29,7 @@ from waypost.identity import Incarnation, ProxyId, SessionId
 
 log = structlog.get_logger("waypost")
 IN_VAIN = (ABORTED, THAWED, UNSETTLED)
-NOBODYS_FAULT = {
+EXPECTED_CAUSES = {
     "refused",
     "receiver back",
     "source ends",
@@ -212,7 +212,7 @@ class OperatorLog:
         if transfer.outcome not in IN_VAIN:
             return
         self._few.write(
-            log.info if transfer.cause in NOBODYS_FAULT else log.warning,
+            log.info if transfer.cause in EXPECTED_CAUSES else log.warning,
             f"handover {transfer.outcome}",
             kind=(transfer.role, transfer.cause),
             cause=transfer.cause,

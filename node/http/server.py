@@ -364,9 +364,9 @@ class _ConnectedClient:
         # What is published has its own rate, and waits for the log.
         is_small = size <= CHEAP_BYTES
         cost.is_cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and is_small)
-        cost.rate_wait_s = self._rates.wait_s(message, time.monotonic())
+        cost.rate_wait_s = self._rates.charge(message, time.monotonic())
         if cost.rate_wait_s is not None:
-            of_address_s = node.shares.address_rates.wait_s(self._address, message, time.monotonic())
+            of_address_s = node.shares.address_rates.charge(self._address, message, time.monotonic())
             cost.rate_wait_s = max(cost.rate_wait_s, of_address_s)
 
     async def _pause(self, cost: _Cost, spent_s: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
-from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S
+from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_PER_S
 from waypost.messages import (
     Acknowledge,
     Attach,
@@ -39,7 +39,7 @@ class RateLimit:
         self._capacity = self._left = rate * burst_s
         self._at_s = now_s
 
-    def wait_s(self, count: int, now_s: float) -> float:
+    def charge(self, count: int, now_s: float) -> float:
         """Take `count` tokens, also where there are fewer; return for how many seconds to take nothing more, 0 without
         a bound.
 
@@ -64,10 +64,10 @@ class RateLimits:
 
     def __init__(self, publish_rate: float, change_rate: float, now_s: float) -> None:
         self._publishing = RateLimit(publish_rate, now_s)
-        self._attesting = RateLimit(ATTESTED_A_S, now_s)
+        self._attesting = RateLimit(ATTESTED_PER_S, now_s)
         self._changing = RateLimit(change_rate, now_s)
 
-    def wait_s(self, message: ClientMessage, now_s: float) -> float | None:
+    def charge(self, message: ClientMessage, now_s: float) -> float | None:
         """Count a message of the client; return for how many seconds to read nothing more of the client.
 
         Args:
@@ -77,12 +77,12 @@ class RateLimits:
             0: read on. None: messages of this kind are not counted.
         """
         if isinstance(message, Publish):
-            return self._publishing.wait_s(len(message.bodies), now_s)
+            return self._publishing.charge(len(message.bodies), now_s)
         if isinstance(message, Acknowledge) and message.attestations:
-            return self._attesting.wait_s(
+            return self._attesting.charge(
                 sum(1 + len(attestation.offsets) for attestation in message.attestations), now_s
             )
-        return self._changing.wait_s(1, now_s) if isinstance(message, CHANGES) else None
+        return self._changing.charge(1, now_s) if isinstance(message, CHANGES) else None
 
 
 class AddressRates:
@@ -103,7 +103,7 @@ class AddressRates:
         """The number of addresses that are remembered."""
         return len(self._limits)
 
-    def wait_s(self, address: str, message: ClientMessage, now_s: float) -> float:
+    def charge(self, address: str, message: ClientMessage, now_s: float) -> float:
         """Count a message from an address; return for how many seconds to read nothing more of the client that sent it.
 
         Only :data:`CHANGES` are counted.
@@ -120,7 +120,7 @@ class AddressRates:
         self._limits[network] = limit
         if len(self._limits) > ADDRESSES_KEPT:
             del self._limits[next(iter(self._limits))]
-        return limit.wait_s(1, now_s)
+        return limit.charge(1, now_s)
 
 
 def network_of(address: str) -> str:

@@ -22,7 +22,7 @@ from waypost.limits import (
     ADMITTED_S,
     MESSAGE_BYTES,
     WAITING_BYTES,
-    WAITING_BYTES_EACH,
+    WAITING_BYTES_PER_CONNECTION,
 )
 from waypost.records import Published, Record
 
@@ -136,15 +136,15 @@ class AppendAdmission:
     def has_room(self, connection: int) -> bool:
         """Tell whether a connection may publish more.
 
-        It may not while more than WAITING_BYTES_EACH of its notifications wait; where all connections have more than
-        WAITING_BYTES waiting together, while any of its own wait. None may while too much is admitted and not folded
-        yet.
+        It may not while more than WAITING_BYTES_PER_CONNECTION of its notifications wait; where all connections have
+        more than WAITING_BYTES waiting together, while any of its own wait. None may while too much is admitted and not
+        folded yet.
 
         Args:
             connection: the number of the client's connection.
         """
         total, mine = self._waiting_total, self._waiting_bytes[connection]
-        most = WAITING_BYTES_EACH if total <= WAITING_BYTES else 0
+        most = WAITING_BYTES_PER_CONNECTION if total <= WAITING_BYTES else 0
         return self._bytes <= ADMITTED_BYTES and mine <= most and total <= 2 * WAITING_BYTES
 
     @property

@@ -6,7 +6,7 @@ from node.configuration.config import NodeConfig
 from proxy.core.settings import Settings
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import (
-    CREATIONS_A_S,
+    CREATIONS_PER_S,
     DESCRIBED_IN_MEMORY,
     QUEUED_SHARE,
     SESSION_BYTES,
@@ -25,7 +25,7 @@ def engine_settings(config: NodeConfig) -> Settings:
         site=SiteId(config.site),
         entry_sweep_ms=config.sweep_s * 1_000,
         max_sessions=min(config.max_sessions, config.memory // SESSIONS_SHARE // SESSION_BYTES),
-        creations_a_s=CREATIONS_A_S,
+        creations_per_s=CREATIONS_PER_S,
         match_ms=config.match_ms,
         described_bytes=config.memory // SESSIONS_SHARE // DESCRIBED_IN_MEMORY,
         queued_bytes=config.memory // QUEUED_SHARE,

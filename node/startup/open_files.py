@@ -9,7 +9,8 @@ FILES_RESERVED = 160
 
 
 def clients_within(files: int, wanted: int) -> int:
-    """Return how many clients may be connected where so many files may be open.
+    """Return how many clients may be connected where so many files may be open. FILES_RESERVED files stay for others,
+    but no more than three quarters of all.
 
     Args:
         files: that the process may open.

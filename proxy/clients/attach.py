@@ -379,7 +379,7 @@ class AttachHandler:
                 self._enter_or_attach(connection, session, message)
 
         self._sessions.mark_changed(session.id)
-        self._persister.written(session, on_done)
+        self._persister.write(session, on_done)
 
     def _send_gaps_first(self, session: Session, receiver: Receiver) -> None:
         """Tell it of its gaps when they are on record; until then it gets nothing that comes behind (handover rule 21).

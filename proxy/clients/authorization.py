@@ -76,7 +76,7 @@ class Authorizer:
         self.verifying = 0
         self.hashing = 0
         self._unknown: OrderedDict[tuple[SessionId, str], AuthFailures] = OrderedDict()
-        """The principals in :attr:`Session.tries` that no password proves, the one tried the longest ago first."""
+        """The principals in :attr:`Session.auth_failures` that no password proves, by the time of the last try."""
 
     # ------------------------------------------------------------ who publishes
 
@@ -103,7 +103,7 @@ class Authorizer:
         if not publishers:
             return True
         if named is None or named.principal not in publishers:
-            who = f"principal {named.principal}" if named else "whoever says no token"
+            who = f"principal {named.principal}" if named else "a client without a token"
             raise Forbidden(f"{who} may not publish here; ask the proxy's operator", field="credential")
         return named.until_ms > self._env.time.unix_ms
 
@@ -174,7 +174,7 @@ class Authorizer:
         grant = grant_of(session.access, principal)
         if grant is None or right not in grant.rights:
             self._output.counters.forbidden[MISSING] += 1
-            who = f"principal {principal}" if principal else "who names no principal"
+            who = f"principal {principal}" if principal else "a client without a principal"
             raise Forbidden(
                 f"{who} has no right to {right} in session {session.id}; ask its owner for it", field="credential"
             )
@@ -182,7 +182,7 @@ class Authorizer:
     def _unproven(self, session: Session, principal: str) -> Forbidden:
         """Return the refusal of a wrong credential; it does not tell whether such a principal exists."""
         self._output.counters.forbidden[UNPROVEN] += 1
-        who = f"principal {principal}" if principal else "whoever names no principal"
+        who = f"principal {principal}" if principal else "a client without a principal"
         text = f"session {session.id} does not let in {who} with this credential; attach with what its owner gave you"
         return Forbidden(text, field="credential")
 
@@ -272,7 +272,7 @@ class Authorizer:
             Refused: the change is not valid for the session's access as it is now, or too many are under way.
         """
         if grants and principal is not None and (principal not in grants or ADMINISTER not in grants[principal].rights):
-            who = f"principal {principal}" if principal else "whoever names no principal"
+            who = f"principal {principal}" if principal else "a client without a principal"
             raise Refused(f"{who} asks for this, and could never change it again; let it administer", field="grants")
         for name, granted in grants.items():
             if granted.password is None and not granted.by_token and name not in session.access:

@@ -340,7 +340,7 @@ class ClientDispatcher:
                     connection, session, message, lambda: self._send(connection, answer)
                 )
             else:
-                # Who could not be forgotten comes again, and asks again.
+                # The client attaches again, and repeats its request.
                 self._send(connection, Wait(WaitCause.MOVED, "the session has moved", self._env.settings.retry_ms))
 
         self._expiry.forget(session, receiver, on_done=on_done)
@@ -528,8 +528,7 @@ class ClientDispatcher:
         facts = journal_facts.received(connection.session, receiver.id, connection.incarnation, attestations, now)
         last = attestations[-1]
 
-        def on_done(error: WaypostError | None) -> None:
-            if error is None:
-                self._send(connection, Attested(last.number, last.incarnation))
+        def on_done(_: None) -> None:
+            self._send(connection, Attested(last.number, last.incarnation))
 
         self._output.emit(Attest(facts, on_done))

@@ -54,7 +54,7 @@ def when_durable(
             on_failed(failure)
 
     if is_ours():
-        persister.written(session, on_done)
+        persister.write(session, on_done)
     else:
         # Only the owner writes.
         on_failed(None)
@@ -112,7 +112,7 @@ class DurableReplies:
             is_here = self._sessions.get(session.id) is session
             is_outdated = isinstance(failure, CheckpointOutdated)
             if isinstance(message, Detach):
-                # Who could not be forgotten comes again, and asks again.
+                # The client attaches again, and repeats its request.
                 why = failure.message if failure is not None else "the session has moved"
                 self._output.emit(
                     Send(

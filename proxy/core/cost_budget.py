@@ -71,7 +71,10 @@ class CostBudget:
         self._of_session: dict[SessionId, list[tuple[str, Expression]]] = {}
 
     def put(self, session: Session) -> None:
-        """Charge the session's active subscriptions as they are now, in place of those charged before."""
+        """Charge the session's active subscriptions as they are now, in place of those charged before.
+
+        Nothing is refused: bounds are checked before, by the methods that begin with `require`.
+        """
         before = self._of_session.get(session.id, [])
         now = self._of_session[session.id] = [(sub.payer, sub.expression) for sub in session.active()]
         # Mostly one more has come, behind those that were there.

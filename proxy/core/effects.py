@@ -289,7 +289,7 @@ class Attest(msgspec.Struct, frozen=True):
     """Write facts to the journal, after all before them; answered with None once it has them."""
 
     facts: Sequence[Fact]
-    on_done: Callable[[WaypostError | None], None]
+    on_done: Callable[[None], None]
 
 
 PortCall = (

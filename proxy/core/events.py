@@ -251,7 +251,7 @@ class ActivationRequested:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequested:
-    """The session is to be served here: a client has attached."""
+    """The session is to be served here: for a client that has attached, in a failover, or as its row says."""
 
     session: SessionId
     request: AcquireRequest

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from proxy.core.effects import Attest, ignore_result
 from proxy.core.step_time import StepTime
 from proxy.session.session import Session
-from waypost.errors import WaypostError
 from waypost.facts import Fact, FactKind
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 
@@ -83,7 +82,7 @@ class Journal:
         facts, self._facts = self._facts, []
         waiting, self._waiting = self._waiting, []
 
-        def on_done(error: WaypostError | None) -> None:
+        def on_done(_: None) -> None:
             for attested in waiting:
                 attested()
 

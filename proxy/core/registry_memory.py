@@ -13,9 +13,9 @@ from waypost.identity import Epoch, Ownership, SessionId
 
 LOST_ROWS_KEPT_MS = 600_000
 """For so long it is remembered that the registry had a later row: by then nobody corrects it any more."""
-SWEEPS_TO_WAKE = 5
+SWEEPS_TO_ACTIVATE = 5
 """In so many sweeps more, whoever has a copy that nobody corrects has taken the session's next epoch."""
-SWEEPS_A_ROUND = 15
+SWEEPS_PER_ROUND = 15
 """In so many sweeps all of many sessions are looked at."""
 
 
@@ -83,10 +83,10 @@ class RegistryMemory:
 
     @property
     def awaits_row_repair(self) -> bool:
-        """Whether owners may still write rows again that the registry has lost within `Settings.rows_back_ms`."""
-        return self._time.now_ms < self._rows_lost_ms + self._settings.rows_back_ms
+        """Whether owners may still write rows again that the registry has lost within `Settings.row_repair_ms`."""
+        return self._time.now_ms < self._rows_lost_ms + self._settings.row_repair_ms
 
-    def is_final(self, session: SessionId, row: Ownership | None, *, and_woken: bool = False) -> bool:
+    def is_final(self, session: SessionId, row: Ownership | None, *, allow_activation: bool = False) -> bool:
         """Tell whether a row that is older than one known here has stood for so long that nobody will correct it. The
         caller has compared the rows.
 
@@ -96,14 +96,15 @@ class RegistryMemory:
 
         Args:
             row: the row that the registry has now; None: it has none.
-            and_woken: wait longer: a proxy that has a copy of the session on its disk has time to take its next epoch.
+            allow_activation: wait longer: a proxy with a copy of the session on its disk has time to take its next
+                epoch.
         """
         now, row = self._time.now_ms, _as_told(row)
         known, since_ms = self._earlier_rows.get(session, (row, now))
         if known != row:
             since_ms = now
         self._earlier_rows[session] = (row, since_ms)
-        sweeps = SWEEPS_A_ROUND + 1 + (SWEEPS_TO_WAKE if and_woken else 0)
+        sweeps = SWEEPS_PER_ROUND + 1 + (SWEEPS_TO_ACTIVATE if allow_activation else 0)
         return now >= since_ms + sweeps * self._settings.row_sweep_ms
 
     def forget(self, session: SessionId) -> None:

@@ -73,6 +73,9 @@ class SessionTable(Mapping[SessionId, Session]):
     def require_room(self, session: Session, more: int, max_bytes: int) -> None:
         """Check that a session's descriptor may grow, and count its size among those of all sessions here.
 
+        A session that came by a handover, or from the disk, counts from its first growth here: what it brings was
+        admitted before, and is never refused.
+
         Args:
             more: bytes that are about to be added to the descriptor.
             max_bytes: the most bytes that the descriptors of all sessions may have together.

@@ -56,7 +56,7 @@ class Settings:
     """Interval of snapshots of the site's state in the changelog. A site log must keep its records for longer."""
     row_sweep_ms: int = 2_000
     """Interval of comparisons of sessions with the registry's rows."""
-    rows_back_ms: int = 5_000
+    row_repair_ms: int = 5_000
     """Time for owners to write their rows again after the registry has lost some, in ms."""
     entry_sweep_ms: int = 60_000
     """Interval of searches for entries that are past their time to live."""
@@ -76,10 +76,10 @@ class Settings:
     max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES
     """Active subscriptions that this proxy has before it takes no other one of a client."""
     described_bytes: int = 1 << 60
-    """The most bytes of the descriptors of all sessions."""
+    """The most bytes of the descriptors of all sessions, of those that have grown here."""
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""
-    creations_a_s: int = 0
+    creations_per_s: int = 0
     """Sessions that this proxy makes in a second; 0: no bound."""
     queue: Queue = UNBOUNDED
     """How much each session here stores at most, whatever it says itself."""

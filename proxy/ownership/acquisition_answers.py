@@ -139,7 +139,7 @@ class AcquisitionAnswers:
             if not running.request.create:
                 return Unavailable(RetryLater("the changelog of a site does not answer, and may have the session"))
             is_lost = lost is not None and not lost.deleted
-            if is_lost and not self._env.registry_memory.is_final(machine.session, machine.row, and_woken=True):
+            if is_lost and not self._env.registry_memory.is_final(machine.session, machine.row, allow_activation=True):
                 return inputs.ROLLED_BACK
         return self._unless_only_wanted(running, inputs.NothingFound(is_certain=answer.complete))
 
@@ -152,7 +152,7 @@ class AcquisitionAnswers:
             return self._unless_only_wanted(running, inputs.RowUnchanged())
         if not self._env.cluster.is_watching:
             return Unavailable(RetryLater(NO_LEASE))
-        if not memory.is_final(machine.session, machine.row, and_woken=True):
+        if not memory.is_final(machine.session, machine.row, allow_activation=True):
             return inputs.ROLLED_BACK
         return inputs.RowLost()
 
@@ -196,10 +196,12 @@ class AcquisitionAnswers:
             return self._unless_only_wanted(running, inputs.NothingToTakeOver())
         assert machine.row is not None
         may_come_back = machine.row.proxy != self._env.proxy
-        if may_come_back and not self._env.registry_memory.is_final(machine.session, machine.row, and_woken=True):
+        if may_come_back and not self._env.registry_memory.is_final(
+            machine.session, machine.row, allow_activation=True
+        ):
             holder = f"proxy {machine.row.proxy}, whose lease has ended, may have it on its disk"
             return Unavailable(RetryLater(f"{why}; {holder}"))
-        return inputs.NobodyHasIt(why)
+        return inputs.SessionUnrecoverable(why)
 
     def _unless_only_wanted(self, running: RunningAcquisition, input: AcquisitionInput) -> AcquisitionInput:
         """Return the input by which the session is made, unless whoever wants it means one that there is."""

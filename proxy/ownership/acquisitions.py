@@ -212,10 +212,10 @@ class Acquisitions:
         """Give the machine an input, and perform what follows."""
         lost = self._env.registry_memory.lost_row(running.machine.session)
         running.machine.row_lost(NO_EPOCH if lost is None else lost.epoch)
-        effects = running.machine.step(input, self._env.time.now_ms)
+        wanted = running.machine.step(input, self._env.time.now_ms)
         if running.machine.over:
             self.end(running.machine.session)
-        for effect in effects:
+        for effect in wanted:
             self._perform(running, effect)
 
     def _perform(self, running: RunningAcquisition, effect: AcquisitionEffect) -> None:
@@ -229,7 +229,7 @@ class Acquisitions:
                 self._output.emit(ReadRow(session, self._reply(running)))
             case effects.LookForLost():
                 self._look_for_lost(running)
-            case effects.LookForLater(everywhere=everywhere):
+            case effects.FindLaterCheckpoint(everywhere=everywhere):
                 reply = self._in_turn(self._reply(running))
                 self._output.emit(FindCheckpoint(session, reply, LOOK_MS, own_site=not everywhere))
             case effects.RecordFirst(epoch=epoch):

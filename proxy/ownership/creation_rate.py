@@ -15,8 +15,8 @@ class CreationRate:
         """The time at which all sessions so far would be made, at the highest permitted rate."""
 
     def take(self) -> bool:
-        """Tell whether a session may be made now within `Settings.creations_a_s`; if so, it is counted as made."""
-        now, rate = self._env.time.now_ms, self._env.settings.creations_a_s
+        """Tell whether a session may be made now within `Settings.creations_per_s`; if so, it is counted as made."""
+        now, rate = self._env.time.now_ms, self._env.settings.creations_per_s
         if not rate:
             return True
         due = max(self._until_ms, now) + 1_000 / rate

@@ -254,12 +254,12 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """
         owned, wanted = incoming.machine.owned, incoming.machine.wanted
         committing = incoming.machine.state is TargetState.COMMITTING
-        if committing and older(current, owned) and self._nobody_corrects(incoming, current):
+        if committing and older(current, owned) and self._row_is_final(incoming, current):
             self.claim_after(incoming, current, wanted)
         else:
             super().answered(incoming, current)
 
-    def _nobody_corrects(self, incoming: Incoming, row: Ownership | None) -> bool:
+    def _row_is_final(self, incoming: Incoming, row: Ownership | None) -> bool:
         is_final = self._env.registry_memory.is_final(incoming.machine.session, row)
         return is_final or not self._env.cluster.alive(incoming.machine.owned.proxy)
 

@@ -11,7 +11,7 @@ from proxy.core.effects import ReadRow, claim_row
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, CopyCheckRequested, NextEpochRequested, OwnerRead, SessionRequested
 from proxy.core.output import Output
-from proxy.core.registry_memory import SWEEPS_A_ROUND
+from proxy.core.registry_memory import SWEEPS_PER_ROUND
 from proxy.core.session_table import SessionTable
 from proxy.ownership.copy_replies import CopyReplies
 from proxy.ownership.served_sessions import ServedSessions
@@ -42,10 +42,10 @@ class RowChecks:
         self._served = served
         self._replies = CopyReplies(env, sessions, output)
         self._sweep_at = 0
-        self._session_scan: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
-        self._rows: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
+        self._session_scan: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_PER_ROUND)
+        self._rows: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_PER_ROUND)
         self._interest_scan: IncrementalScan[tuple[ProxyId, SessionId]] = IncrementalScan(
-            SCANNED_AT_ONCE, SWEEPS_A_ROUND
+            SCANNED_AT_ONCE, SWEEPS_PER_ROUND
         )
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:

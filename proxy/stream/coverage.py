@@ -151,9 +151,7 @@ class Coverage:
         """Begin the session's coverage of an origin of which no receiver was ever promised anything."""
         session.gates[origin].fetched(covered)
         self._promises.watch(session)
-        for subscription in session.active():
-            if origin not in subscription.promised:
-                subscription.promise_floor[origin] = max(covered, subscription.promise_floor.get(origin, NOTHING))
+        session.raise_promise_floors({origin: covered})
 
     def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
         self._request += 1

@@ -28,7 +28,7 @@ class Persister:
         self.store.drop(session)
         self.checkpoints.drop(session)
 
-    def written(self, session: Session, on_done: OnDone) -> None:
+    def write(self, session: Session, on_done: OnDone) -> None:
         """Write the session as it is now to store and changelog (handover rule 6).
 
         Both: after a crash with the disk kept the store counts, without it the changelog. Where both have it, the

@@ -113,7 +113,7 @@ class Promises:
                 self._announce_promise(session, subscription, fresh)
 
         # A restart and a failover must know of the promise before anybody else does.
-        self._persister.written(session, on_done)
+        self._persister.write(session, on_done)
 
     def _has_start(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""

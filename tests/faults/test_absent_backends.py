@@ -48,7 +48,7 @@ async def test_a_proxy_names_a_host_that_nobody_knows(tmp_path: Path) -> None:
     proxy = ProxyProcess(ProxySpec("a1", "A", flags), (), tmp_path)
     proxy.process.start()
     try:
-        await _until(lambda: "nobody knows a host broker.invalid" in _health(proxy).get("log", ""), SAY_SO_S)
+        await _until(lambda: "the host broker.invalid has no address" in _health(proxy).get("log", ""), SAY_SO_S)
     finally:
         await asyncio.to_thread(proxy.stop)
 

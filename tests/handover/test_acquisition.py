@@ -165,7 +165,7 @@ def test_failover_behind_a_creation_that_came_too_late_stays_in_its_generation()
 
 def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
     machine = acquiring(AcquisitionState.READING)
-    assert steps(machine, inputs.OwnerEnded(yours(4)), inputs.NobodyHasIt("gone")) == [
+    assert steps(machine, inputs.OwnerEnded(yours(4)), inputs.SessionUnrecoverable("gone")) == [
         effects.DeclareLost(yours(4), "gone")
     ]
     assert machine.over
@@ -174,7 +174,7 @@ def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
 def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
     machine = acquiring(copy_epoch=4)
     assert steps(machine, inputs.CopyToActivate(mine(4))) == [effects.Enqueue()]
-    assert steps(machine, inputs.Dequeued()) == [effects.LookForLater(everywhere=False)]
+    assert steps(machine, inputs.Dequeued()) == [effects.FindLaterCheckpoint(everywhere=False)]
     assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.ClaimNext(mine(4))]
     assert machine.epoch == 5
     assert steps(machine, inputs.CopyToActivate(mine(7))) == [effects.ClaimNext(mine(7))]
@@ -188,7 +188,9 @@ def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read()
     assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Dequeued(), inputs.CopyInDoubt()) == [
         effects.ReadRow()
     ]
-    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Dequeued()) == [effects.LookForLater(everywhere=False)]
+    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Dequeued()) == [
+        effects.FindLaterCheckpoint(everywhere=False)
+    ]
     assert steps(machine, inputs.RecordOutdated(Epoch(5), by_owner=True)) == [effects.DropCopy()]
 
 
@@ -205,12 +207,12 @@ def test_copy_is_outdated_by_what_was_written_at_a_later_epoch_than_its_own_and_
 
 def test_copy_whose_row_is_lost_is_looked_for_in_all_changelogs() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToCheck(None), inputs.Dequeued()) == [effects.LookForLater(everywhere=True)]
+    assert steps(machine, inputs.CopyToCheck(None), inputs.Dequeued()) == [effects.FindLaterCheckpoint(everywhere=True)]
 
 
 def test_staged_copy_is_stored_before_it_commits() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToCommit(yours(3))) == [effects.LookForLater(everywhere=True)]
+    assert steps(machine, inputs.CopyToCommit(yours(3))) == [effects.FindLaterCheckpoint(everywhere=True)]
     assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.StoreCopy()]
     assert steps(machine, inputs.Stored()) == [effects.CommitCopy(yours(3))]
     assert steps(machine, inputs.Won()) == [effects.ServeCommitted()]

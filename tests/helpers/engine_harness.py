@@ -51,11 +51,11 @@ class EngineHarness:
         lease: bool = True,
         watch: bool = True,
         neighbours: tuple[str, ...] = (),
-        creations_a_s: int = 0,
+        creations_per_s: int = 0,
     ) -> None:
         self.clock = ManualClock(1_000)
         settings = Settings(
-            proxy=ME, site=SiteId("A"), neighbours=tuple(map(SiteId, neighbours)), creations_a_s=creations_a_s
+            proxy=ME, site=SiteId("A"), neighbours=tuple(map(SiteId, neighbours)), creations_per_s=creations_per_s
         )
         self.engine = Engine(
             settings, random.Random(0), Incarnation("me#1"), now_ms=1_000, unix_ms=1_000, restored=restored

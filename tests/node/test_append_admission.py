@@ -13,7 +13,7 @@ from node.site_log.append_admission import AppendAdmission, FairOrder, Records
 from proxy.core.effects import Append, ignore_result
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId
-from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, WAITING_BYTES, WAITING_BYTES_EACH
+from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, WAITING_BYTES, WAITING_BYTES_PER_CONNECTION
 from waypost.records import InterestsExpired, Published
 
 MS = 1_000_000
@@ -216,10 +216,10 @@ async def test_bytes_are_ahead_until_they_are_read_and_those_that_wait_do_not_sh
 
 def test_connection_of_which_much_waits_may_not_publish_more_and_holds_up_nobody_else() -> None:
     admission = Log().admission
-    admission.wanted(Append(published(WAITING_BYTES_EACH), ignore_result, 1))
+    admission.wanted(Append(published(WAITING_BYTES_PER_CONNECTION), ignore_result, 1))
     assert not admission.has_room(1) and admission.has_room(2)
-    for connection in range(3, 3 + WAITING_BYTES // WAITING_BYTES_EACH):
-        admission.wanted(Append(published(WAITING_BYTES_EACH), ignore_result, connection))
+    for connection in range(3, 3 + WAITING_BYTES // WAITING_BYTES_PER_CONNECTION):
+        admission.wanted(Append(published(WAITING_BYTES_PER_CONNECTION), ignore_result, connection))
     admission.wanted(Append(published(1), ignore_result, 100))
     assert admission.has_room(2), "nothing of it waits"
     assert not admission.has_room(100)

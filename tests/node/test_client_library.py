@@ -284,7 +284,7 @@ async def test_malformed_proxy_address_is_refused_at_once(proxy: Any) -> None:
 @pytest.mark.parametrize(
     ("host", "path", "words"),
     [
-        ("nosuch.invalid", "", "nobody knows a host of that name"),
+        ("nosuch.invalid", "", "no host of that name has an address"),
         ("proxy.example", "", "the Host header names no host of this proxy"),
         ("127.0.0.1", "/elsewhere", "there is no proxy at this path"),
     ],

@@ -24,7 +24,7 @@ from tests.helpers.polling import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Epoch, Origin, ProxyId
-from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_A_S, PACED_BYTES
+from waypost.limits import ADDRESS_BURST_S, ADDRESSES_KEPT, ATTESTED_PER_S, PACED_BYTES
 from waypost.messages import VERSION, Acknowledge, Attach, Attached, Attestation, Hello, Publish, Welcome
 from waypost.notification import Notification
 
@@ -46,31 +46,31 @@ def test_attestations_are_limited_by_notifications_and_not_by_frames() -> None:
     attestation = Attestation(
         number=1, epoch=Epoch(1), proxy=ProxyId("p"), origin=Origin("A/0"), offsets=[*range(499)], digests=[0] * 499
     )
-    assert paces.wait_s(Acknowledge(0, [attestation] * (ATTESTED_A_S // 500)), 0.0) == 0
-    assert paces.wait_s(Acknowledge(0, [attestation] * (ATTESTED_A_S // 500)), 0.0) == 1
+    assert paces.charge(Acknowledge(0, [attestation] * (ATTESTED_PER_S // 500)), 0.0) == 0
+    assert paces.charge(Acknowledge(0, [attestation] * (ATTESTED_PER_S // 500)), 0.0) == 1
     # What says nothing for the journal is not counted, and what is published is not slower for it.
-    assert paces.wait_s(Acknowledge(7), 0.0) is None
-    assert paces.wait_s(Publish(producer="q", secret="i", first=1, bodies=[Notification({"x": 1}).body]), 0.0) == 0
+    assert paces.charge(Acknowledge(7), 0.0) is None
+    assert paces.charge(Publish(producer="q", secret="i", first=1, bodies=[Notification({"x": 1}).body]), 0.0) == 0
 
 
 def test_reconnected_client_continues_with_the_remaining_rate_of_its_address() -> None:
     rates, wanted = AddressRates(10), Attach(session="s", receiver="r", incarnation="i", frontier={})
     burst = 10 * int(ADDRESS_BURST_S)
-    assert [rates.wait_s("here", wanted, 0.0) for _ in range(burst)] == [0.0] * burst
-    assert rates.wait_s("here", wanted, 0.0) == pytest.approx(0.1)
-    assert rates.wait_s("there", wanted, 0.0) == 0
-    assert rates.wait_s("here", Acknowledge(7), 0.0) == 0
-    assert rates.wait_s("here", wanted, 1.0) == 0
+    assert [rates.charge("here", wanted, 0.0) for _ in range(burst)] == [0.0] * burst
+    assert rates.charge("here", wanted, 0.0) == pytest.approx(0.1)
+    assert rates.charge("there", wanted, 0.0) == 0
+    assert rates.charge("here", Acknowledge(7), 0.0) == 0
+    assert rates.charge("here", wanted, 1.0) == 0
 
 
 def test_so_many_addresses_are_remembered_and_of_one_host_of_ipv6_all_are_one() -> None:
     rates, wanted = AddressRates(10), Attach(session="s", receiver="r", incarnation="i", frontier={})
     for number in range(ADDRESSES_KEPT + 5):
-        rates.wait_s(f"address {number}", wanted, 0.0)
+        rates.charge(f"address {number}", wanted, 0.0)
     assert rates.addresses == ADDRESSES_KEPT
     one_host = AddressRates(10)
     for number in range(9):
-        one_host.wait_s(f"2001:db8::{number}", wanted, 0.0)
+        one_host.charge(f"2001:db8::{number}", wanted, 0.0)
     assert one_host.addresses == 1
 
 
@@ -97,7 +97,7 @@ def test_what_counts_as_one_address_of_a_client(address: str, network: str) -> N
 
 def test_zero_rate_delays_no_client() -> None:
     rates, wanted = AddressRates(0), Attach(session="s", receiver="r", incarnation="i", frontier={})
-    assert [rates.wait_s("here", wanted, 0.0) for _ in range(10_000)] == [0.0] * 10_000
+    assert [rates.charge("here", wanted, 0.0) for _ in range(10_000)] == [0.0] * 10_000
     assert rates.addresses == 0
 
 
@@ -268,11 +268,11 @@ def test_a_pace_never_lets_through_more_than_its_rate_and_one_second_s_worth(
     for idle, count in asked:
         now += idle
         assert taken <= rate * (now + 1) + 1e-6
-        wait = pace.wait_s(count, now)
+        wait = pace.charge(count, now)
         taken += count
         now += wait
     assert taken <= rate * (now + 1) + 1e-6
 
 
 def test_without_a_rate_request_withdrawn() -> None:
-    assert RateLimit(0, 0.0).wait_s(1_000_000, 0.0) == 0.0
+    assert RateLimit(0, 0.0).charge(1_000_000, 0.0) == 0.0

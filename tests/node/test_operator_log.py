@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from federation.ports import Claimed, DrainChanged, DrainRow, OwnerChanged
 from handover.messages import HandoverOffer
 from node.health.dependency_health import Dependency, DependencyHealth
-from node.health.operator_log import NOBODYS_FAULT, OperatorLog
+from node.health.operator_log import EXPECTED_CAUSES, OperatorLog
 from proxy.core import effects
 from proxy.core.effects import ClaimRow, FoundCheckpoint, ignore_result
 from proxy.core.inputs import LeaseGranted, LeaseLost, Leave, PeerSent, RegistryReported
@@ -166,7 +166,7 @@ def test_creation_of_a_session_is_not_logged() -> None:
 
 def test_codes_logged_without_a_warning_are_those_that_need_no_action_on_the_operators_page() -> None:
     rows = re.findall(r"^\| `([a-z ]+)` \| .* \| Nothing[.;,].* \|$", PAGE.read_text(), re.MULTILINE)
-    assert set(rows) == NOBODYS_FAULT
+    assert set(rows) == EXPECTED_CAUSES
 
 
 def test_aborted_handover_is_logged_once_with_its_cause() -> None:

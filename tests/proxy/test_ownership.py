@@ -21,7 +21,7 @@ from proxy.core.inputs import (
     PeerSent,
     RegistryReported,
 )
-from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
+from proxy.core.registry_memory import SWEEPS_PER_ROUND, SWEEPS_TO_ACTIVATE
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
@@ -298,7 +298,7 @@ def test_staged_copy_commits_when_no_owner_corrects_a_restored_registry(current:
     """Its source is dead, and it was restarted since: it is all that there is."""
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.reload({SESSION: current} if current else {})
-    for _ in range(SWEEPS_A_ROUND + 1):
+    for _ in range(SWEEPS_PER_ROUND + 1):
         harness.complete_all(effects.ReadRow, current)
         assert role(harness) is Role.ORPHAN
         assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow | effects.CreateRow)]
@@ -393,7 +393,7 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
 
 def nobody_comes_back(harness: EngineHarness, row: Ownership, found: object) -> None:
     """The changelogs answer, and the client asks until the owner has had the time to come back with its disk."""
-    for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 1):
+    for _ in range(SWEEPS_PER_ROUND + SWEEPS_TO_ACTIVATE + 1):
         harness.complete_all(effects.FindCheckpoint, found)
         assert isinstance(harness.received()[-1], Wait)
         harness.pass_time(harness.engine.env.settings.row_sweep_ms)
@@ -957,7 +957,7 @@ def test_failover_from_a_checkpoint_of_a_later_epoch_waits_for_the_owner_at_that
 
 def corrected(harness: EngineHarness) -> None:
     """Let so much time pass that whoever serves a session would have written its row again."""
-    for _ in range(SWEEPS_A_ROUND + 2):
+    for _ in range(SWEEPS_PER_ROUND + 2):
         harness.pass_time(harness.engine.env.settings.row_sweep_ms)
 
 
@@ -1077,7 +1077,7 @@ def test_stored_session_without_a_row_is_created_again_only_after_no_other_proxy
     harness.complete_all(effects.ReadRow, None)
     assert Wait in [type(message) for message in harness.received()]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
-    for _ in range(SWEEPS_A_ROUND + 2):
+    for _ in range(SWEEPS_PER_ROUND + 2):
         harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         harness.complete_all(effects.ReadRow, None)
     assert harness.next(effects.CreateRow).ownership == owner("me", 5)
@@ -1097,7 +1097,7 @@ def test_a_session_that_the_registry_has_lost_goes_on_from_its_checkpoint_or_is_
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
     assert Wait in [type(message) for message in harness.received()]
-    harness.pass_time((SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2) * harness.engine.env.settings.row_sweep_ms)
+    harness.pass_time((SWEEPS_PER_ROUND + SWEEPS_TO_ACTIVATE + 2) * harness.engine.env.settings.row_sweep_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     harness.finish(harness.next(effects.PutCheckpoint), CheckpointOutdated("there is a later one", 4, by_owner=True))
@@ -1156,7 +1156,7 @@ def test_owner_in_a_restored_registry_rebuilds_the_checkpoint_of_a_later_owner()
     assert Wait in [type(message) for message in harness.received()]
     assert SESSION not in harness.engine.sessions
     later = Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {})
-    for _ in range(SWEEPS_A_ROUND + 2):
+    for _ in range(SWEEPS_PER_ROUND + 2):
         harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         harness.complete_all(effects.ReadRow, owner("me", 1))
         harness.complete_writes()
@@ -1235,7 +1235,7 @@ def test_session_is_not_created_while_owners_write_their_lost_rows_again() -> No
     harness.complete(effects.ReadRow, None)
     assert Wait in [type(message) for message in harness.received()]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
-    harness.pass_time(harness.engine.env.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.row_repair_ms)
     harness.attach()
     harness.complete(effects.ReadRow, None)
     assert [effect for effect in harness.pending if isinstance(effect, effects.CreateRow)]
@@ -1267,7 +1267,7 @@ def test_row_that_is_lost_is_past_in_time_also_where_a_floor_takes_its_place() -
     harness = EngineHarness()
     harness.reload({})
     memory, row_sweep_ms = harness.engine.env.registry_memory, harness.engine.env.settings.row_sweep_ms
-    for _ in range(SWEEPS_A_ROUND + 1):
+    for _ in range(SWEEPS_PER_ROUND + 1):
         assert not memory.is_final(SESSION, Ownership(NO_PROXY, Epoch(1_000_000_000)))
         memory.prune()
         harness.pass_time(row_sweep_ms)
@@ -1284,7 +1284,7 @@ def test_owner_writes_no_row_when_only_the_watch_is_behind() -> None:
 
 
 def test_sessions_are_created_at_a_bounded_rate_and_others_are_answered_wait() -> None:
-    harness = EngineHarness(creations_a_s=100)
+    harness = EngineHarness(creations_per_s=100)
     made = [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
     assert made == [True] * CREATIONS_AT_ONCE + [False] * 50
     harness.pass_time(200)

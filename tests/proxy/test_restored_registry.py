@@ -9,7 +9,7 @@ from handover.machine import Timing
 from handover.messages import Aborted, Frozen, Prepare
 from proxy.core import effects
 from proxy.core.inputs import PeerSent, RegistryReported
-from proxy.core.registry_memory import SWEEPS_A_ROUND, SWEEPS_TO_WAKE
+from proxy.core.registry_memory import SWEEPS_PER_ROUND, SWEEPS_TO_ACTIVATE
 from proxy.session.session import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.properties.test_wrong_handover_messages import frozen
@@ -32,7 +32,7 @@ def loses(harness: EngineHarness, before: Ownership, after: Ownership | None) ->
 
 def nobody_corrects(harness: EngineHarness, answer: Ownership | None) -> None:
     """Half a minute goes by, and the registry says the same whenever it is asked."""
-    for _ in range(SWEEPS_A_ROUND + 3):
+    for _ in range(SWEEPS_PER_ROUND + 3):
         harness.pass_time(harness.engine.env.settings.row_sweep_ms)
         harness.complete_all(effects.ReadRow, answer)
 
@@ -67,7 +67,7 @@ def test_a_session_that_is_made_in_the_place_of_a_lost_one_is_of_a_later_generat
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     assert Wait in [type(message) for message in harness.received()] and not claims(harness)
-    harness.pass_time(harness.engine.env.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.row_repair_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     assert harness.next(effects.CreateRow).ownership == owner("me", GENERATION + 1)
@@ -125,7 +125,7 @@ def test_session_is_served_at_its_claimed_epoch_despite_later_reports_of_the_wat
     """The watch tells of the claim before its answer, and what was lost is lost no more."""
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
-    harness.pass_time(harness.engine.env.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.row_repair_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     created = harness.next(effects.CreateRow)
@@ -161,10 +161,10 @@ def test_a_session_that_a_changelog_has_is_not_made_anew_but_goes_on_once_its_ow
     if known:
         harness.reload({SESSION: owner("they", 6)}, "they")
     tell(harness, {}, row("they", "B"))
-    harness.pass_time(harness.engine.env.settings.rows_back_ms)
+    harness.pass_time(harness.engine.env.settings.row_repair_ms)
     wanted = Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=create)
     lost = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}),), complete=True)
-    sweeps = SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 2
+    sweeps = SWEEPS_PER_ROUND + SWEEPS_TO_ACTIVATE + 2
     for _ in range(sweeps - 3):
         harness.send(1, wanted)
         harness.complete_all(effects.ReadRow, None)
@@ -202,7 +202,7 @@ def test_a_session_whose_row_is_not_known_is_not_taken_over_before_all_changelog
     harness.changelog_waits = True
     tell(harness, {}, row("they", "B"))
     found = effects.FoundCheckpoint((Checkpoint(SESSION, Epoch(6), 4, Descriptor(), {}),), complete, damaged)
-    for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE + 3):
+    for _ in range(SWEEPS_PER_ROUND + SWEEPS_TO_ACTIVATE + 3):
         harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
         for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
             harness.complete_all(kind, answer)
@@ -259,7 +259,7 @@ def test_a_copy_from_the_disk_whose_row_is_lost_wakes_only_if_no_later_owner_wro
     if later == 6:
         assert role(harness) is None
         found = effects.FoundCheckpoint(last, complete=True)
-        for _ in range(SWEEPS_A_ROUND + SWEEPS_TO_WAKE):
+        for _ in range(SWEEPS_PER_ROUND + SWEEPS_TO_ACTIVATE):
             harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
             for kind, answer in ((effects.ReadRow, None), (effects.FindCheckpoint, found)) * 2:
                 harness.complete_all(kind, answer)
@@ -396,7 +396,7 @@ def test_repeated_requests_for_a_lost_session_do_not_prolong_the_wait_for_rows()
     harness = EngineHarness()
     loses(harness, owner("you", 3), None)
     for _ in range(3):
-        harness.pass_time(harness.engine.env.settings.rows_back_ms // 2)
+        harness.pass_time(harness.engine.env.settings.row_repair_ms // 2)
         harness.engine.env.registry_memory.row_lost(SESSION, owner("you", 3))
     assert not harness.engine.env.registry_memory.awaits_row_repair
 

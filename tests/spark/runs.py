@@ -29,6 +29,7 @@ class Run:
         self.records: dict[Coordinate, Published] = {}
         self.sequences: dict[str, int] = defaultdict(int)
         self.epochs: dict[str, int] = defaultdict(lambda: 1)
+        self.owned: set[tuple[str, int]] = set()
 
     def origin(self, site: str) -> str:
         """Return where notifications are first appended at a site now."""
@@ -127,6 +128,7 @@ class Run:
         self.attest("effective", session, frontier=above, **about)
 
     def own(self, session: str, proxy: str, epoch: int, cause: str = Acquisition.CREATE) -> None:
+        self.owned.add((session, epoch))
         self.attest("owned", session, proxy=proxy, epoch=epoch, cause=cause)
 
     def receive(
@@ -140,7 +142,12 @@ class Run:
         generation: str = "",
         order: str = "any",
     ) -> None:
-        """Let a receiver say that it got these in this order, in as many facts as their origins need."""
+        """Let a receiver say that it got these in this order, in as many facts as their origins need.
+
+        The proxy owns the session at the epoch, unless an owner is known already.
+        """
+        if (session, epoch) not in self.owned:
+            self.own(session, proxy, epoch, Acquisition.RESTART)
         batch: list[Coordinate] = []
         for coordinate in [*coordinates, None]:
             if batch and (coordinate is None or coordinate.origin != batch[0].origin):

@@ -219,7 +219,7 @@ class DeliveryState:
 
         Args:
             deliver: the message.
-            proxy: the one that sent it.
+            proxy: the owner of the session, which sent it.
 
         Returns:
             Whether nothing new is in it and no delivery waits before it: then :meth:`acknowledge` can acknowledge it at

@@ -23,7 +23,7 @@ from waypost.messages import (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SubscriptionResult:
     """The answer to a subscribe or unsubscribe; `error` None: it succeeded."""
 
     subscription: SubscriptionId
@@ -122,7 +122,7 @@ class Refusal:
 
 
 ClientEvent = (
-    Outcome
+    SubscriptionResult
     | RequestResult
     | Published
     | Redirected

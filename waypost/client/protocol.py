@@ -23,7 +23,6 @@ from waypost.client.credentials import Credentials
 from waypost.client.delivery_state import DeliveredItem, DeliveryState, ReceiverState
 from waypost.client.events import (
     ClientEvent,
-    Outcome,
     PublishFailed,
     Redirected,
     Refusal,
@@ -31,6 +30,7 @@ from waypost.client.events import (
     RequestResult,
     Retry,
     SessionReplaced,
+    SubscriptionResult,
     WrongFederation,
 )
 from waypost.client.options import AttachOptions
@@ -156,6 +156,8 @@ class ClientProtocol:
         self._publish_buffer = PublishBuffer(name, incarnation.secret)
         self.quench_view = QuenchView()
         self.proxy = ProxyId("")
+        self._owner = ProxyId("")
+        """The proxy that serves the session: it delivers, also where the present one relays."""
         self._federation = ""
         """The federation of the proxy of this connection; "": unknown."""
         self._published_in = incarnation.federation
@@ -297,7 +299,7 @@ class ClientProtocol:
         match message:
             case Deliver():
                 # A delivery of an older owner, or of an attach that is over, means nothing.
-                if self.attached and self._delivery_state.deliver(message, self.proxy):
+                if self.attached and self._delivery_state.deliver(message, self._owner):
                     self._acknowledge()
             case Acknowledged():
                 self._publish_attempts = 0
@@ -351,7 +353,7 @@ class ClientProtocol:
                 assert_never(message)
 
     def _attached(self, message: Attached) -> None:
-        self.attached, self._has_been_in = True, True
+        self.attached, self._has_been_in, self._owner = True, True, message.proxy
         self._session_federation = self._federation
         self.state.receiver = (str(self.session), self.receiver)
         # Gaps are counted from each answer on, also where two attaches of one connection are answered.
@@ -367,7 +369,7 @@ class ClientProtocol:
         if self._deleting:
             self._out.append(Delete())
         if self._forgetting:
-            self._out.append(self._detach_message())
+            self._out.append(self._detach_message(forget=True))
         self._out.extend(self._delivery_state.attest_again())
         self._events.append(message)
         if before and now.is_later_generation_than(before):
@@ -378,7 +380,7 @@ class ClientProtocol:
         # Whoever asks from now on means the next one of that name.
         self.state.epoch = Epoch(0)
         error = SessionDeleted(f"session {message.session}: {message.reason}")
-        self._events.extend(Outcome(subscription, error) for subscription in self._pending_requests)
+        self._events.extend(SubscriptionResult(subscription, error) for subscription in self._pending_requests)
         self._pending_requests.clear()
         if self._changing is not None:
             self._answered(RequestKind.ACCESS, error)
@@ -394,10 +396,7 @@ class ClientProtocol:
         self.flush_acks()
         self._forgetting = True
         if self.attached:
-            self._out.append(self._detach_message())
-
-    def _detach_message(self) -> Detach:
-        return self._last_word(forget=True)
+            self._out.append(self._detach_message(forget=True))
 
     def detach(self) -> Detach:
         """Return the last message of this attachment, with the receiver's frontier; the caller sends it behind
@@ -409,9 +408,9 @@ class ClientProtocol:
         self.is_left = False
         if self.attached:
             self._out.extend(self._delivery_state.attest_now())
-        return self._last_word()
+        return self._detach_message(forget=False)
 
-    def _last_word(self, *, forget: bool = False) -> Detach:
+    def _detach_message(self, *, forget: bool) -> Detach:
         return Detach(forget, dict(self.state.frontier), self.state.selective.rows())
 
     def delete(self) -> None:
@@ -541,7 +540,7 @@ class ClientProtocol:
         """Report the outcome of the outstanding request; an answer to an older one is ignored."""
         if self._is_pending(subscription, number):
             del self._pending_requests[subscription]
-            self._events.append(Outcome(subscription, error))
+            self._events.append(SubscriptionResult(subscription, error))
 
     def _is_pending(self, subscription: SubscriptionId, number: int) -> bool:
         request = self._pending_requests.get(subscription)
@@ -616,7 +615,7 @@ class ClientProtocol:
         *,
         insecure: bool = True,
     ) -> None:
-        """Request a subscription, or a change of one, now or at the next attach; :class:`Outcome` reports the result.
+        """Request a subscription, or a change of one, now or at the next attach; a :class:`SubscriptionResult` follows.
 
         A second request for the same subscription replaces the first, whose outcome is then not reported.
 
@@ -669,8 +668,8 @@ class ClientProtocol:
             self._events.append(RequestResult(RequestKind.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Request the end of a subscription, by its id, now or at the next attach; :class:`Outcome` reports the result,
-        once the end in every origin is known (handover rule 7).
+        """Request the end of a subscription, by its id, now or at the next attach; a :class:`SubscriptionResult`
+        follows once the end in every origin is known (handover rule 7).
 
         Raises:
             BadMessage, LimitExceeded: no proxy would accept the id.

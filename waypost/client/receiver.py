@@ -23,7 +23,7 @@ from waypost.access import LEVELS
 from waypost.arguments import flag, instance, listed, mapping, seconds, shown, text, whole_or_none
 from waypost.client.client import Client, log
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
+from waypost.client.events import ClientEvent, RequestKind, RequestResult, SubscriptionResult
 from waypost.client.options import ConnectOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.received_notification import Received
@@ -468,7 +468,7 @@ class Receiver(Client):
 
     def _received_of_session(self, event: ClientEvent) -> None:
         match event:
-            case Outcome():
+            case SubscriptionResult():
                 future = self._pending.get(event.subscription)
                 if future is not None and not future.done():
                     future.set_exception(event.error) if event.error else future.set_result(None)

@@ -86,7 +86,7 @@ class _Party:
     async def __aexit__(self, *problem: Any) -> None:
         await self.session.__aexit__(*problem)
 
-    async def _ask_who_wants(self, names: Iterable[str], keys: Keys) -> None:
+    async def _request_interest(self, names: Iterable[str], keys: Keys) -> None:
         """Ask for the interest of everybody that waits for notifications with these attributes and keys."""
         await self.session.quench(*names, keys=keys, insecure=not keys.keys)
 
@@ -148,7 +148,7 @@ class Offering(_Party):
     async def _answer(self, requests: list[Request], keys: Keys) -> None:
         """Answer requests whose answers have the same keys: requesters concurrently, each one's in order."""
         answers = await asyncio.gather(*map(self._parts, requests))
-        await self._ask_who_wants({name for parts in answers for name in parts[0]}, keys)
+        await self._request_interest({name for parts in answers for name in parts[0]}, keys)
         by_requester: dict[str, list[list[Notification]]] = {}
         for request, parts in zip(requests, answers, strict=True):
             by_requester.setdefault(request.requester, []).append(parts)
@@ -248,7 +248,7 @@ class RendezvousConsumer(_Party):
         )
         keys = NO_KEYS if key is None else Keys.consumer(raw_key(key, "key"))
         notification = request.notification()
-        await self._ask_who_wants(notification, keys)
+        await self._request_interest(notification, keys)
         self.known = await self.session.wait_wanted(notification, KNOWN_S)
         await self.session.publish(notification, keys=keys, insecure=key is None)
         return request.id

@@ -306,7 +306,7 @@ def _wrong(url: str, error: BaseException | None) -> BadConfiguration | None:
                 return wrong_tls(url, error)
             case socket.gaierror(errno=socket.EAI_NONAME):
                 return BadConfiguration(
-                    f"{url}: nobody knows a host of that name", field="proxy", hint="is it spelt right?"
+                    f"{url}: no host of that name has an address", field="proxy", hint="is it spelt right?"
                 )
             case websockets.InvalidStatus(response=response) if response.status_code in REFUSING:
                 return _wrong_address(url, bytes(response.body or b""))

@@ -147,7 +147,7 @@ class RegistryRestores:
         if why and not is_made:
             world.void = why
         for node in world.nodes.values() if is_anew else ():
-            if node.engine is not None and node.proxy != proxy and node.could_act_for(node.settings.rows_back_ms):
+            if node.engine is not None and node.proxy != proxy and node.could_act_for(node.settings.row_repair_ms):
                 copy = node.engine.sessions.get(session)
                 if copy is not None and copy.role is Role.SERVING:
                     world.add_violation(f"ANEW {proxy} makes {session}, and {node.proxy} serves it at {copy.epoch}")

@@ -36,12 +36,26 @@ from waypost.client.connector import (
     Stop,
 )
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import ClientEvent, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
+from waypost.client.events import (
+    ClientEvent,
+    Redirected,
+    Refusal,
+    RequestKind,
+    RequestResult,
+    Retry,
+    SubscriptionResult,
+)
 from waypost.client.options import AttachOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
 from waypost.clock import NEVER
-from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
+from waypost.errors import (
+    Forbidden,
+    ReceiverTaken,
+    Refused,
+    SessionDeleted,
+    WrongVersion,
+)
 from waypost.facts import Fact, FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
 from waypost.frontier import Selective
@@ -478,12 +492,15 @@ class Client:
                 gap = f"gap {[event.first, event.last]} of {event.origin}"
                 self._trace(f"is told of a {gap}")
                 self.gaps.add((event.origin, event.first, event.last))
-            case Outcome() if event.error is not None and event.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
+            case SubscriptionResult() if event.error is not None and event.error.code in (
+                "STORE_FAILED",
+                "LOG_UNAVAILABLE",
+            ):
                 self._ask_again(event.subscription)
-            case Outcome(error=SessionDeleted()):
+            case SubscriptionResult(error=SessionDeleted()):
                 self.open.discard(event.subscription)
                 self.ended.add(event.subscription)
-            case Outcome():
+            case SubscriptionResult():
                 self.open.discard(event.subscription)
                 self.reused_names.discard(event.subscription)
                 if event.subscription not in self.ended:

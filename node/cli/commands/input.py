@@ -27,10 +27,14 @@ def notification_from_text(text: str) -> Notification:
 
 
 def parsed(expression: str, *, as_json: bool) -> Expression:
-    """Return the subscription that a text is.
+    """Return the subscription expression of a text.
+
+    Args:
+        expression: the text, in the subscription language.
+        as_json: whether errors are printed as JSON; else the hint of the error marks the place in the text.
 
     Raises:
-        SubscriptionError: the text is no subscription; without `as_json` the error's hint marks the offset.
+        SubscriptionError: the text is no subscription expression.
     """
     try:
         return parse(expression)

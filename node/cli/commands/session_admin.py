@@ -14,7 +14,7 @@ from waypost.access import LEVELS
 from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
 
 UNNAMED = "(none)"
-"""Stands for whoever names no principal."""
+"""The name of a client without a principal."""
 TOKEN, ITS_NAME = "a token", "its name"
 """Proofs of a principal, as the pages show them; a client that names none can prove nothing but a password."""
 AGAIN_S = 0.3
@@ -31,7 +31,7 @@ def set_access(
     """Replace all grants of a session, and print the session as it is then.
 
     Args:
-        texts: WHO=LEVEL each, (none)=LEVEL for whoever names no principal; empty with `open_`.
+        texts: WHO=LEVEL each, (none)=LEVEL for clients without a principal; empty with `open_`.
         passwords: a file of lines WHO:PASSWORD; a principal that is not in it keeps the proof that it has, and a new
             one proves itself by a token. None: there is no such file.
         open_: whether everybody may do everything.
@@ -67,7 +67,7 @@ def _levels(texts: list[str]) -> dict[str, str]:
         if level not in LEVELS:
             raise Refused(f"{text!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
         if not named:
-            raise Refused(f"{text!r} names nobody; {UNNAMED}{text} is for whoever names no principal", field="grants")
+            raise Refused(f"{text!r} names nobody; {UNNAMED}{text} is for clients without a principal", field="grants")
         principal = "" if named == UNNAMED else named
         if principal in levels:
             raise Refused(f"{named} is named twice", field="grants")

@@ -64,6 +64,11 @@ def _begin_by_connection(self: NearRelays, connection: Connection, attach: Attac
     _begin(self, connection, attach, home)
 
 
+def _attached_to_the_relay(self: ClientProtocol, message: Attached) -> None:
+    _attached(self, message)
+    self._owner = self.proxy
+
+
 def _row_without_coordinates(self: Receiver) -> ReceiverRow:
     return msgspec.structs.replace(_row(self), selective={})
 
@@ -288,6 +293,13 @@ MUTANTS = (
         ("LOST",),
         kept=("78237648",),
         rule=6,
+    ),
+    Mutant(
+        "attests the relay",
+        "a receiver attests that the proxy which relays has delivered, and not the owner",
+        replaced(ClientProtocol, "_attached", _attached_to_the_relay),
+        ("OWNER",),
+        (43, 98, 251),
     ),
     Mutant(
         "coordinates in memory alone",

@@ -9,7 +9,7 @@ import pytest
 
 from waypost.checksum import checksum
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, Retry, SessionReplaced
+from waypost.client.events import PublishFailed, Redirected, Refusal, Retry, SessionReplaced, SubscriptionResult
 from waypost.client.options import AttachOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
@@ -445,7 +445,7 @@ def test_a_subscription_without_an_answer_is_asked_again_after_every_attach() ->
     connect(protocol, epoch=2)
     assert Subscribe in [type(message) for message in protocol.take_messages()]
     protocol.message(Subscribed(SUB, 1))
-    assert Outcome(SUB, None) in protocol.take_events()
+    assert SubscriptionResult(SUB, None) in protocol.take_events()
     protocol.disconnected()
     connect(protocol, epoch=3)
     assert Subscribe not in [type(message) for message in protocol.take_messages()]
@@ -650,7 +650,7 @@ def test_pending_request_to_a_recreated_session_fails_with_session_deleted() -> 
     protocol.connected()
     protocol.message(MADE_ANEW)
     outcome, refusal = protocol.take_events()[-2:]
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, SubscriptionResult)
     assert isinstance(outcome.error, SessionDeleted)
     assert isinstance(refusal, Refusal)
     assert isinstance(refusal.error, SessionDeleted)
@@ -670,7 +670,7 @@ def test_answer_to_an_earlier_request_does_not_complete_the_current_one() -> Non
     assert asked == [Subscribe(subscription=SUB, expression="n > 1", number=3)]
     protocol.take_events()
     protocol.message(Subscribed(SUB, 3))
-    assert protocol.take_events() == [Outcome(SUB, None)]
+    assert protocol.take_events() == [SubscriptionResult(SUB, None)]
 
 
 def test_that_the_session_of_a_kept_state_was_deleted_is_said_once() -> None:
@@ -690,7 +690,7 @@ def test_that_somebody_else_has_ended_a_subscription_meanwhile_is_an_answer_too(
     protocol = attached_protocol()
     protocol.subscribe(SUB, "n > 0")
     protocol.message(Unsubscribed(SUB, 1))
-    assert protocol.take_events() == [Outcome(SUB, None)]
+    assert protocol.take_events() == [SubscriptionResult(SUB, None)]
 
 
 @pytest.mark.parametrize(("epoch", "is_told"), [(3, False), (GENERATION + 1, True)])

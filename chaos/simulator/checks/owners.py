@@ -1,0 +1,65 @@
+"""What journals attest of owners, judged as the audit judges it (spark/owners.py), in plain Python: two witnesses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from waypost.facts import Fact, FactKind
+from waypost.identity import NOTHING
+
+ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
+"""The phases with which a transfer ends (proxy/core/transfer_record.py)."""
+
+
+def check_owners(journal: Iterable[Fact]) -> list[str]:
+    """Check that receivers were given notifications by their session's owner alone, and by none beyond its cut, that no
+    epoch has two owners, and that each transfer of a process that ended in order has ended.
+
+    Args:
+        journal: the facts that are on record, those of one writer in their order.
+
+    Returns:
+        A violation of the kind OWNER for each fact that contradicts that.
+    """
+    facts = list(journal)
+    owners: dict[tuple[str, int], set[str]] = defaultdict(set)
+    steps: dict[tuple[str, int, str], list[Fact]] = defaultdict(list)
+    transfers: dict[tuple[str, str, str], Fact] = {}
+    for fact in facts:
+        if fact.kind == FactKind.OWNED:
+            owners[fact.session, fact.epoch].add(fact.proxy)
+        if fact.kind in (FactKind.OWNED, FactKind.RELEASED):
+            steps[fact.session, fact.epoch, fact.proxy].append(fact)
+        if fact.kind == FactKind.HANDOVER:
+            transfers[fact.transfer, fact.role, fact.writer] = fact
+    closed = {fact.writer for fact in facts if fact.kind == FactKind.CLOSED}
+    killed = {fact.proxy for fact in facts if fact.kind == FactKind.OPENED and fact.writer not in closed}
+    violations = [f"OWNER {', '.join(sorted(both))} own {of}" for of, both in owners.items() if len(both) > 1]
+    violations += [
+        f"OWNER {fact.writer} began {fact.phase} of a transfer as {fact.role}, and closed its journal"
+        for fact in transfers.values()
+        if fact.phase not in ENDS and fact.writer in closed
+    ]
+    for fact in facts:
+        if fact.kind != FactKind.RECEIVED:
+            continue
+        known = owners.get((fact.session, fact.epoch), set())
+        if fact.proxy not in known and (known or fact.proxy not in killed):
+            violations.append(
+                f"OWNER {fact.proxy} delivered {fact.session} at {fact.epoch}, of which owners are {known}"
+            )
+        cut = _cut(steps[fact.session, fact.epoch, fact.proxy])
+        if cut is not None and fact.offsets and max(fact.offsets) > cut.get(fact.origin, NOTHING):
+            violations.append(
+                f"OWNER {fact.proxy} delivered {max(fact.offsets)} of {fact.origin}, beyond its cut {cut}"
+            )
+    return violations
+
+
+def _cut(steps: list[Fact]) -> Mapping[str, int] | None:
+    """Return the cut at which an incarnation that served a session has released it; None: none holds."""
+    if len({fact.writer for fact in steps}) != 1:
+        return None
+    is_served = any(fact.kind == FactKind.OWNED for fact in steps)
+    return steps[-1].frontier if is_served and steps[-1].kind == FactKind.RELEASED else None
