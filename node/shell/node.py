@@ -116,8 +116,6 @@ LOG_END_S = 2.5
 """Time for the log to say where it ends, in seconds. With POLL_S before that, one that stands still is noticed in 5 s.
 """
 LOG_GUARD_S = 10.0
-ARM_S = 0.002
-"""Shortest time between two looks for the next deadline, in seconds: no part of the engine counts in less."""
 APPENDS_FAIL_MS = 20_000
 """Time after a failed append for which new clients are better sent elsewhere, in ms: longer than an append may take."""
 LEASE_STALLS = 3
@@ -178,7 +176,6 @@ class Node:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
-        self._armed_at = 0.0
         self._closing = False
         self._is_log_replaced = False
         self.certificate: CertificateCheck | None = None
@@ -853,15 +850,13 @@ class Node:
 
     def _arm_soon(self) -> None:
         if not self._arming:
-            # Once for all that comes within ARM_S: the deadline is asked of every part and every running transfer.
+            # Once for all that this turn of the loop brings: the deadline is asked of every running transfer.
             self._arming = True
-            loop = asyncio.get_running_loop()
-            loop.call_at(max(loop.time(), self._armed_at + ARM_S), self._arm)
+            asyncio.get_running_loop().call_soon(self._arm)
 
     def _arm(self) -> None:
         """Tell the log what has changed, and set the timer."""
         self._arming = False
-        self._armed_at = asyncio.get_running_loop().time()
         if self._timer is not None:
             self._timer.cancel()
         if self.engine is None or self._closing:
