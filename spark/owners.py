@@ -13,13 +13,16 @@ from pyspark.sql import functions as F
 from spark import doubt
 from spark.finding import findings
 from spark.journal import of_kind, writer_of
-from waypost.facts import FactKind
+from waypost.facts import Acquisition, FactKind
 from waypost.identity import NOTHING
 
 ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
 """The phases with which a transfer ends (proxy/core/transfer_record.py)."""
 TRANSFER_MS = 60_000
 """Time for a phase of a transfer, in ms by the clock of its proxy, as long as nothing else says that it is over."""
+
+CONTINUING = (Acquisition.HANDOVER, Acquisition.RESTART, Acquisition.THAW)
+"""Causes of `owned` after which the owner begins where the owner before had come to."""
 
 _OWNERSHIP = ["session", "epoch"]
 
@@ -41,19 +44,24 @@ def unowned_deliveries(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     """Find the facts by which a receiver attests deliveries of a proxy that does not attest to have owned the session
     at their epoch (H1), in the shape of :func:`spark.finding.findings`.
 
-    A process that is killed may deliver before its journal has `owned`: an epoch that no proxy attests is no finding
-    where an incarnation of that proxy was killed. A fact of a journal that is missing could attest it: where one is,
-    these are doubtful (spark/doubt.py).
+    A process that is killed may deliver before its journal has `owned`. So an epoch that no proxy attests is no finding
+    where an incarnation of that proxy was killed that attests nothing else at that epoch, and where the session has a
+    later owner, or no incarnation of the proxy has ended in order. A fact of a journal that is missing could attest it:
+    where one is, these are doubtful (spark/doubt.py).
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
         dropped: `proxy` and `incarnation` of those whose lease ended (:func:`spark.sitelogs.expired_incarnations`).
     """
     joined = _received(journal).join(_owners(journal), on=_OWNERSHIP, how="left")
-    killed = _killed(journal, dropped).withColumn("was_killed", F.lit(True))
-    joined = joined.join(F.broadcast(killed), on="proxy", how="left")
+    later = of_kind(journal, FactKind.OWNED).groupBy("session").agg(F.max("epoch").alias("last_epoch"))
+    joined = joined.join(later, on="session", how="left").join(_ends(journal, dropped), on="proxy", how="left")
+    speaking = _speaking(journal, dropped).withColumn("was_to_say", F.lit(True))
+    joined = joined.join(speaking, on=[*_OWNERSHIP, "proxy"], how="left")
     is_owned = F.coalesce(F.array_contains("owners", F.col("proxy")), F.lit(False))
-    is_excused = F.col("owners").isNull() & F.col("was_killed").isNotNull()
+    has_later = F.coalesce(F.col("last_epoch") > F.col("epoch"), F.lit(False))
+    may_be_silent = F.coalesce(F.col("is_killed") & (has_later | ~F.col("is_closed")), F.lit(False))
+    is_excused = F.col("owners").isNull() & F.col("was_to_say").isNull() & may_be_silent
     unowned = joined.where(~is_owned & ~is_excused).withColumn("other_proxy", F.get("owners", F.lit(0)))
     nobody = F.lit(", and no proxy attests to have owned the session at this epoch")
     other = F.concat(F.lit(", and at this epoch the session was owned by "), F.array_join("owners", ", "))
@@ -62,51 +70,69 @@ def unowned_deliveries(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     return findings(unowned.withColumn("other_epoch", other_epoch), doubt.UNOWNED, note)
 
 
-def _killed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
-    """Return the proxies of which an incarnation ended without closing its journal: `proxy`."""
-    ended = of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer"))
-    ended = ended.unionByName(dropped.select(writer_of("proxy", "incarnation").alias("writer")))
-    closed = of_kind(journal, FactKind.CLOSED).select("writer")
-    killed = ended.join(closed, on="writer", how="left_anti")
-    return killed.select(F.regexp_extract("writer", "^proxy/(.*)/[^/]*$", 1).alias("proxy")).distinct()
-
-
 def deliveries_beyond_cuts(journal: DataFrame) -> DataFrame:
-    """Find the deliveries from beyond the cut at which their owner had released the session (H1), one finding for each,
+    """Find the deliveries from beyond the cut at which their owner had let the session go (H1), one finding for each,
     in the shape of :func:`spark.finding.findings`.
 
-    A cut holds if the incarnation that served the session has made it, and has not served the session again at that
-    epoch. A fact that is missing could attest that: where one is, these are doubtful (spark/doubt.py).
+    A cut is the frontier of `released`, if the incarnation that served the session attests it, and has not served the
+    session again at that epoch; and that of the next `owned` after a handover, a restart or a thaw, which begins where
+    the owner before had come to. After a failover the next owner may begin earlier. A fact that is missing could attest
+    another owner: where one is, these are doubtful (spark/doubt.py).
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
+    given = of_kind(journal, FactKind.RECEIVED).withColumn("offset", F.explode("offsets"))
+    given = given.join(_released(journal), on=[*_OWNERSHIP, "proxy"], how="left")
+    given = given.join(_taken_over(journal), on=_OWNERSHIP, how="left")
+    cuts = [_upto(name) for name in ("released_at", "taken_over_at")]
+    beyond = given.withColumn("cut", F.least(*cuts)).where(F.col("offset") > F.col("cut"))
+    note = F.concat(F.lit("beyond the cut of its owner, which is "), F.col("cut"))
+    return findings(beyond, doubt.UNOWNED, note)
+
+
+def _upto(cut: str) -> Column:
+    """Return how far a cut goes in the origin of the row; null: there is no cut."""
+    return F.when(F.col(cut).isNotNull(), F.coalesce(F.try_element_at(cut, F.col("origin")), F.lit(NOTHING)))
+
+
+def _released(journal: DataFrame) -> DataFrame:
+    """Return `session`, `epoch`, `proxy`, and `released_at`: the cut at which the incarnation that served let go."""
     steps = journal.where(F.col("kind").isin(FactKind.OWNED, FactKind.RELEASED))
     is_release = F.col("kind") == FactKind.RELEASED
     last = steps.groupBy(*_OWNERSHIP, "proxy").agg(
         F.count_distinct("writer").alias("incarnations"),
         F.max_by(is_release, "number").alias("is_released"),
         F.min(is_release).alias("was_never_served"),
-        F.max_by("frontier", "number").alias("cut"),
+        F.max_by("frontier", "number").alias("released_at"),
     )
     cuts = last.where((F.col("incarnations") == 1) & F.col("is_released") & ~F.col("was_never_served"))
-    given = of_kind(journal, FactKind.RECEIVED).withColumn("offset", F.explode("offsets"))
-    given = given.join(cuts.select(*_OWNERSHIP, "proxy", "cut"), on=[*_OWNERSHIP, "proxy"])
-    upto = F.coalesce(F.try_element_at("cut", F.col("origin")), F.lit(NOTHING))
-    note = F.concat(F.lit("beyond the cut of its owner, which is "), upto)
-    return findings(given.where(F.col("offset") > upto), doubt.UNOWNED, note)
+    return cuts.select(*_OWNERSHIP, "proxy", "released_at")
+
+
+def _taken_over(journal: DataFrame) -> DataFrame:
+    """Return `session`, `epoch`, and `taken_over_at`: where the next owner of the same generation began."""
+    first = F.min_by(F.struct("cause", "frontier"), "number").alias("begun")
+    owned = of_kind(journal, FactKind.OWNED).groupBy("session", "generation", "epoch").agg(first)
+    following = F.lead("begun").over(Window.partitionBy("session", "generation").orderBy("epoch"))
+    begun = owned.select(*_OWNERSHIP, following.alias("next"))
+    cut = (F.col("next.cause").isin(*CONTINUING)) & (F.size("next.frontier") > 0)
+    return begun.where(cut).select(*_OWNERSHIP, F.col("next.frontier").alias("taken_over_at"))
 
 
 def split_ownership(journal: DataFrame) -> DataFrame:
-    """Find the epochs of a session in which two proxies say that they own it (H2), in the shape of
+    """Find the epochs of a session that two proxies attest to own, or two incarnations of one (H2), in the shape of
     :func:`spark.finding.findings`.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    split = _owners(journal).where(F.size("owners") > 1)
-    first, second = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
-    note = F.array_join("owners", ", ")
+    proxies, writers = F.sort_array(F.collect_set("proxy")), F.sort_array(F.collect_set("writer"))
+    owned = of_kind(journal, FactKind.OWNED).groupBy(*_OWNERSHIP)
+    owners = owned.agg(proxies.alias("owners"), writers.alias("writers"))
+    split = owners.where((F.size("owners") > 1) | (F.size("writers") > 1))
+    first, second = F.get("owners", F.lit(0)), F.coalesce(F.get("owners", F.lit(1)), F.get("owners", F.lit(0)))
+    note = F.when(F.size("owners") > 1, F.array_join("owners", ", ")).otherwise(F.array_join("writers", ", "))
     return findings(split, "H2", note, proxy=first, other_proxy=second, other_epoch="epoch")
 
 
@@ -115,24 +141,32 @@ def unended_transfers(journal: DataFrame) -> DataFrame:
     shape of :func:`spark.finding.findings`.
 
     A transfer has to end before its proxy closes its journal. Where the journal goes on (`marked`), it is one if the
-    session has a later owner since, or if the phase takes longer than TRANSFER_MS. That of a process that was killed
-    has ended with it.
+    proxy itself attests in between that it does not own that epoch any more, or owns a later one; or if the phase takes
+    longer than TRANSFER_MS. That of a process that was killed has ended with it.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
     steps = of_kind(journal, FactKind.HANDOVER)
-    last = F.max_by(F.struct("phase", "number", "at_ms", "session", "epoch", "proxy"), "number").alias("last")
-    left = steps.groupBy("transfer", "role", "writer").agg(last).select("transfer", "role", "writer", "last.*")
-    left = left.where(~F.col("phase").isin(*ENDS))
-    goes_on = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select(
+    last = F.max_by(F.struct("phase", "number", "at_ms", "session", "generation", "epoch", "proxy"), "number")
+    left = steps.groupBy("transfer", "role", "writer").agg(last.alias("last"))
+    left = left.select("transfer", "role", "writer", "last.*").where(~F.col("phase").isin(*ENDS))
+    ends = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select(
         "writer", F.col("number").alias("later"), F.col("at_ms").alias("later_ms"), F.col("kind").alias("later_kind")
     )
-    owned = of_kind(journal, FactKind.OWNED).groupBy("session").agg(F.max("epoch").alias("last_epoch"))
-    seen = left.join(goes_on, on="writer").where(F.col("later") > F.col("number")).join(owned, on="session", how="left")
+    known = journal.where(F.col("kind").isin(FactKind.OWNED, FactKind.RELEASED)).select(
+        "writer",
+        "session",
+        "generation",
+        F.col("number").alias("between"),
+        F.when(F.col("kind") == FactKind.OWNED, F.col("epoch")).otherwise(F.col("epoch") + 1).alias("known_epoch"),
+    )
+    seen = left.join(ends, on="writer").where(F.col("later") > F.col("number"))
+    seen = seen.join(known, on=["writer", "session", "generation"], how="left")
+    is_between = F.col("between").between(F.col("number"), F.col("later")) & (F.col("known_epoch") > F.col("epoch"))
     is_over = (
         (F.col("later_kind") == FactKind.CLOSED)
-        | F.coalesce(F.col("last_epoch") > F.col("epoch"), F.lit(False))
+        | F.coalesce(is_between, F.lit(False))
         | (F.col("later_ms") - F.col("at_ms") > TRANSFER_MS)
     )
     stalled = seen.where(is_over).dropDuplicates(["transfer", "role", "writer"])
@@ -141,6 +175,31 @@ def unended_transfers(journal: DataFrame) -> DataFrame:
         F.lit(", and never ended"),
     )  # fmt: skip
     return findings(stalled, "H3", note)
+
+
+def _killed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
+    """Return the incarnations that ended without closing their journal: `writer`."""
+    ended = of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer"))
+    ended = ended.unionByName(dropped.select(writer_of("proxy", "incarnation").alias("writer"))).distinct()
+    return ended.join(of_kind(journal, FactKind.CLOSED).select("writer"), on="writer", how="left_anti")
+
+
+def _ends(journal: DataFrame, dropped: DataFrame) -> DataFrame:
+    """Return `proxy`, and of its incarnations: `is_killed`, one was killed; `is_closed`, one ended in order."""
+    ends = _killed(journal, dropped).withColumn("is_killed", F.lit(True))
+    closed = of_kind(journal, FactKind.CLOSED).select("writer").withColumn("is_killed", F.lit(False))
+    named = ends.unionByName(closed).withColumn("proxy", F.regexp_extract("writer", "^proxy/(.*)/[^/]*$", 1))
+    return named.groupBy("proxy").agg(
+        F.max("is_killed").alias("is_killed"), F.max(~F.col("is_killed")).alias("is_closed")
+    )
+
+
+def _speaking(journal: DataFrame, dropped: DataFrame) -> DataFrame:
+    """Return `session`, `epoch` and `proxy` where an incarnation that was killed attests anything else of serving."""
+    said = journal.where(~F.col("kind").isin(FactKind.RECEIVED, FactKind.HANDOVER, FactKind.RELEASED))
+    said = said.where(F.col("session") != "").join(_killed(journal, dropped), on="writer", how="left_semi")
+    proxy = F.regexp_extract("writer", "^proxy/(.*)/[^/]*$", 1)
+    return said.select(*_OWNERSHIP, proxy.alias("proxy")).distinct()
 
 
 def _owners(journal: DataFrame) -> DataFrame:

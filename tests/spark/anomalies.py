@@ -441,6 +441,17 @@ class AnomalyRun:
         run.attest("released", "served again", proxy="a", epoch=1, frontier=cut)
         run.own("served again", "a", 1, Acquisition.RESTART)
         self.got("served again")
+        # It lied about its cut, and the next owner tells where it began itself.
+        run.own(self.session("beyond the next owner's beginning"), "a", 1)
+        self.got("beyond the next owner's beginning")
+        about = {"proxy": "b", "epoch": 2, "cause": Acquisition.HANDOVER, "frontier": cut}
+        run.attest("owned", "beyond the next owner's beginning", **about)
+        self.expect("H1", "beyond the next owner's beginning", 2)
+        # Two incarnations of one proxy.
+        run.own(self.session("split by one"), "a", 1)
+        self.got("split by one")
+        run.fact("proxy/a/other", "owned", session="split by one", proxy="a", epoch=1, cause=Acquisition.RESTART)
+        self.expect("H2", "split by one")
         for session, end in (("stalled", None), ("handed over", "committed")):
             run.own(self.session(session), "a", 1)
             self.got(session)
@@ -530,7 +541,7 @@ class AnomalyRun:
 
 EXCUSABLE = {"L1": "L3", "L2": "L3", "P3": "A5", "P4": "A5", "O1": "A5", "O3": "A5", "O4": "A5"}
 """What these may come to where evidence is missing."""
-UNOWNED = ("of a stranger", "of an epoch that nobody took", "beyond the cut")
+UNOWNED = ("of a stranger", "of an epoch that nobody took", "beyond the cut", "beyond the next owner's beginning")
 """Sessions with deliveries that a missing fact of ownership could excuse."""
 
 

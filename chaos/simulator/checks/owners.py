@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
-from waypost.facts import Fact, FactKind
-from waypost.identity import NOTHING
+from waypost.facts import Acquisition, Fact, FactKind
+from waypost.identity import GENERATION, NOTHING
 
+CONTINUING = (Acquisition.HANDOVER, Acquisition.RESTART, Acquisition.THAW)
+"""Causes of `owned` after which the owner begins where the owner before had come to."""
 ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
 """The phases with which a transfer ends (proxy/core/transfer_record.py)."""
 
@@ -35,12 +38,16 @@ def check_owners(journal: Iterable[Fact]) -> list[str]:
             transfers[fact.transfer, fact.role, fact.writer] = fact
     closed = {fact.writer for fact in facts if fact.kind == FactKind.CLOSED}
     killed = {fact.proxy for fact in facts if fact.kind == FactKind.OPENED and fact.writer not in closed}
-    violations = [f"OWNER {', '.join(sorted(both))} own {of}" for of, both in owners.items() if len(both) > 1]
+    writers: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for of, attested in ((fact, fact.writer) for fact in facts if fact.kind == FactKind.OWNED):
+        writers[of.session, of.epoch].add(attested)
+    violations = [f"OWNER {', '.join(sorted(both))} own {of}" for of, both in writers.items() if len(both) > 1]
     violations += [
         f"OWNER {fact.writer} began {fact.phase} of a transfer as {fact.role}, and closed its journal"
         for fact in transfers.values()
         if fact.phase not in ENDS and fact.writer in closed
     ]
+    taken_over = _taken_over(facts)
     for fact in facts:
         if fact.kind != FactKind.RECEIVED:
             continue
@@ -49,11 +56,12 @@ def check_owners(journal: Iterable[Fact]) -> list[str]:
             violations.append(
                 f"OWNER {fact.proxy} delivered {fact.session} at {fact.epoch}, of which owners are {known}"
             )
-        cut = _cut(steps[fact.session, fact.epoch, fact.proxy])
-        if cut is not None and fact.offsets and max(fact.offsets) > cut.get(fact.origin, NOTHING):
-            violations.append(
-                f"OWNER {fact.proxy} delivered {max(fact.offsets)} of {fact.origin}, beyond its cut {cut}"
-            )
+        cuts = (_cut(steps[fact.session, fact.epoch, fact.proxy]), taken_over.get((fact.session, fact.epoch)))
+        violations += [
+            f"OWNER {fact.proxy} delivered {max(fact.offsets)} of {fact.origin}, beyond its cut {cut}"
+            for cut in cuts
+            if cut is not None and fact.offsets and max(fact.offsets) > cut.get(fact.origin, NOTHING)
+        ]
     return violations
 
 
@@ -63,3 +71,19 @@ def _cut(steps: list[Fact]) -> Mapping[str, int] | None:
         return None
     is_served = any(fact.kind == FactKind.OWNED for fact in steps)
     return steps[-1].frontier if is_served and steps[-1].kind == FactKind.RELEASED else None
+
+
+def _taken_over(facts: Iterable[Fact]) -> dict[tuple[str, int], Mapping[str, int]]:
+    """Return session and epoch -> where the next owner of the same generation began, if it began at a cut."""
+    owned: dict[tuple[str, int], Fact] = {}
+    for fact in facts:
+        if fact.kind == FactKind.OWNED:
+            owned.setdefault((fact.session, fact.epoch), fact)
+    return {
+        before: owned[after].frontier
+        for before, after in pairwise(sorted(owned))
+        if before[0] == after[0]
+        and before[1] // GENERATION == after[1] // GENERATION
+        and owned[after].cause in CONTINUING
+        and owned[after].frontier
+    }
