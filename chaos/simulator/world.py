@@ -228,11 +228,18 @@ class World(Environment):
         """Have an operator forget a site: its changelog's address and its links are removed from the registry.
 
         The command's rule holds (`waypost sites forget`): nothing is done while one of its proxies has a lease, or a
-        session's owner has none.
+        session's owner has none. And the operator has waited, as docs/operating.md says, until each owner has written a
+        checkpoint of its session since it took it over.
         """
         there = {proxy for proxy, _ in self.registry.incarnations}
-        lonely = any(not row.deleted and row.proxy not in there for row in self.registry.owners.values())
-        if lonely or not self.registry.forget_site(site):
+        rows = {session: row for session, row in self.registry.owners.items() if not row.deleted}
+        others = [changelog for name, changelog in self.changelogs.items() if name != site]
+        is_written = all(
+            any(checkpoint.epoch == row.epoch for log in others for checkpoint in log.latest(session))
+            for session, row in rows.items()
+        )
+        is_lonely = any(row.proxy not in there for row in rows.values())
+        if is_lonely or not is_written or not self.registry.forget_site(site):
             return
         self.note(f"site {site} is forgotten", narrate=True, by=REGISTRY)
         for sites in [sites for sites, row in self.registry.links.items() if site in sites and not row.removed]:
