@@ -21,8 +21,8 @@ ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
 TRANSFER_MS = 60_000
 """Time for a phase of a transfer, in ms by the clock of its proxy, as long as nothing else says that it is over."""
 
-CONTINUING = (Acquisition.HANDOVER, Acquisition.RESTART, Acquisition.THAW)
-"""Causes of `owned` after which the owner begins where the owner before had come to."""
+CONTINUING = (Acquisition.HANDOVER, Acquisition.THAW)
+"""Causes of `owned` after which the owner begins where the owner before had come to; a store may be behind."""
 
 _OWNERSHIP = ["session", "epoch"]
 
@@ -75,9 +75,9 @@ def deliveries_beyond_cuts(journal: DataFrame) -> DataFrame:
     in the shape of :func:`spark.finding.findings`.
 
     A cut is the frontier of `released`, if the incarnation that served the session attests it, and has not served the
-    session again at that epoch; and that of the next `owned` after a handover, a restart or a thaw, which begins where
-    the owner before had come to. After a failover the next owner may begin earlier. A fact that is missing could attest
-    another owner: where one is, these are doubtful (spark/doubt.py).
+    session again at that epoch; and that of the next `owned` after a handover or a thaw, which begins where the owner
+    before had come to. After a failover or a restart the next owner may begin earlier. A fact that is missing could
+    attest another owner: where one is, these are doubtful (spark/doubt.py).
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).

@@ -9,8 +9,8 @@ from itertools import pairwise
 from waypost.facts import Acquisition, Fact, FactKind
 from waypost.identity import GENERATION, NOTHING
 
-CONTINUING = (Acquisition.HANDOVER, Acquisition.RESTART, Acquisition.THAW)
-"""Causes of `owned` after which the owner begins where the owner before had come to."""
+CONTINUING = (Acquisition.HANDOVER, Acquisition.THAW)
+"""Causes of `owned` after which the owner begins where the owner before had come to; a store may be behind."""
 ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
 """The phases with which a transfer ends (proxy/core/transfer_record.py)."""
 
