@@ -172,8 +172,7 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
         One row for each writer, as :func:`spark.finding.findings` shapes it.
     """
     done = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select("writer")
-    done = done.unionByName(of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer")))
-    done = done.unionByName(dropped.select(writer_of("proxy", "incarnation").alias("writer")))
+    done = done.unionByName(ended(journal, dropped))
     writers = journal.groupBy("writer").agg(
         F.max("number").alias("number"),
         F.max(~F.col("kind").isin(FactKind.RECEIVED, FactKind.ROTATED)).alias("is_to_close"),
@@ -182,6 +181,18 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     return findings(
         left, "A1", "nothing says that this writer has ended, or up to where it is complete", lacks=JOURNALS
     )
+
+
+def ended(journal: DataFrame, dropped: DataFrame) -> DataFrame:
+    """Return the proxies' writers whose lease has ended, as another proxy or a site log says: `writer`, some several
+    times.
+
+    Args:
+        journal: facts, each once (:func:`once`).
+        dropped: as of :func:`not_closed`.
+    """
+    attested = of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer"))
+    return attested.unionByName(dropped.select(_writer().alias("writer")))
 
 
 def unheard(journal: DataFrame, incarnations: DataFrame) -> DataFrame:
@@ -194,15 +205,19 @@ def unheard(journal: DataFrame, incarnations: DataFrame) -> DataFrame:
     Returns:
         One row for each incarnation, as :func:`spark.finding.findings` shapes it.
     """
-    known = incarnations.select(writer_of("proxy", "incarnation").alias("writer")).distinct()
+    known = incarnations.select(_writer().alias("writer")).distinct()
     present = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
     silent = known.join(present, on="writer", how="left_anti")
     return findings(silent, "A1", "a site log speaks of this writer, and there is no fact of it", lacks=JOURNALS)
 
 
-def writer_of(proxy: str, incarnation: str) -> Column:
-    """Return the name under which an incarnation of a proxy writes its journal, from the columns of the two."""
-    return F.concat_ws("/", F.lit("proxy"), proxy, incarnation)
+def _writer() -> Column:
+    return F.concat_ws("/", F.lit("proxy"), "proxy", "incarnation")
+
+
+def proxy_of(writer: str) -> Column:
+    """Return the name of the proxy of which an incarnation has this writer's name, a column; "": it is no proxy's."""
+    return F.regexp_extract(writer, "^proxy/(.*)/[^/]*$", 1)
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:

@@ -11,13 +11,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark import doubt
+from spark import journal as journals
 from spark.finding import findings
-from spark.journal import of_kind, writer_of
-from waypost.facts import Acquisition, FactKind
+from spark.journal import of_kind, proxy_of
+from waypost.facts import TRANSFER_ENDS, Acquisition, FactKind
 from waypost.identity import NOTHING
 
-ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
-"""The phases with which a transfer ends (proxy/core/transfer_record.py)."""
 TRANSFER_MS = 60_000
 """Time for a phase of a transfer, in ms by the clock of its proxy, as long as nothing else says that it is over."""
 
@@ -53,10 +52,11 @@ def unowned_deliveries(journal: DataFrame, dropped: DataFrame) -> DataFrame:
         journal: facts, each once (:func:`spark.journal.once`).
         dropped: `proxy` and `incarnation` of those whose lease ended (:func:`spark.sitelogs.expired_incarnations`).
     """
+    killed = _killed(journal, dropped)
     joined = _received(journal).join(_owners(journal), on=_OWNERSHIP, how="left")
     later = of_kind(journal, FactKind.OWNED).groupBy("session").agg(F.max("epoch").alias("last_epoch"))
-    joined = joined.join(later, on="session", how="left").join(_ends(journal, dropped), on="proxy", how="left")
-    speaking = _speaking(journal, dropped).withColumn("was_to_say", F.lit(True))
+    joined = joined.join(later, on="session", how="left").join(_ends(journal, killed), on="proxy", how="left")
+    speaking = _speaking(journal, killed).withColumn("was_to_say", F.lit(True))
     joined = joined.join(speaking, on=[*_OWNERSHIP, "proxy"], how="left")
     is_owned = F.coalesce(F.array_contains("owners", F.col("proxy")), F.lit(False))
     has_later = F.coalesce(F.col("last_epoch") > F.col("epoch"), F.lit(False))
@@ -127,10 +127,7 @@ def split_ownership(journal: DataFrame) -> DataFrame:
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    proxies, writers = F.sort_array(F.collect_set("proxy")), F.sort_array(F.collect_set("writer"))
-    owned = of_kind(journal, FactKind.OWNED).groupBy(*_OWNERSHIP)
-    owners = owned.agg(proxies.alias("owners"), writers.alias("writers"))
-    split = owners.where((F.size("owners") > 1) | (F.size("writers") > 1))
+    split = _owners(journal).where((F.size("owners") > 1) | (F.size("writers") > 1))
     first, second = F.get("owners", F.lit(0)), F.coalesce(F.get("owners", F.lit(1)), F.get("owners", F.lit(0)))
     note = F.when(F.size("owners") > 1, F.array_join("owners", ", ")).otherwise(F.array_join("writers", ", "))
     return findings(split, "H2", note, proxy=first, other_proxy=second, other_epoch="epoch")
@@ -150,7 +147,7 @@ def unended_transfers(journal: DataFrame) -> DataFrame:
     steps = of_kind(journal, FactKind.HANDOVER)
     last = F.max_by(F.struct("phase", "number", "at_ms", "session", "generation", "epoch", "proxy"), "number")
     left = steps.groupBy("transfer", "role", "writer").agg(last.alias("last"))
-    left = left.select("transfer", "role", "writer", "last.*").where(~F.col("phase").isin(*ENDS))
+    left = left.select("transfer", "role", "writer", "last.*").where(~F.col("phase").isin(*TRANSFER_ENDS))
     ends = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select(
         "writer", F.col("number").alias("later"), F.col("at_ms").alias("later_ms"), F.col("kind").alias("later_kind")
     )
@@ -179,33 +176,32 @@ def unended_transfers(journal: DataFrame) -> DataFrame:
 
 def _killed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     """Return the incarnations that ended without closing their journal: `writer`."""
-    ended = of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer"))
-    ended = ended.unionByName(dropped.select(writer_of("proxy", "incarnation").alias("writer"))).distinct()
-    return ended.join(of_kind(journal, FactKind.CLOSED).select("writer"), on="writer", how="left_anti")
+    closed = of_kind(journal, FactKind.CLOSED).select("writer")
+    return journals.ended(journal, dropped).distinct().join(closed, on="writer", how="left_anti")
 
 
-def _ends(journal: DataFrame, dropped: DataFrame) -> DataFrame:
+def _ends(journal: DataFrame, killed: DataFrame) -> DataFrame:
     """Return `proxy`, and of its incarnations: `is_killed`, one was killed; `is_closed`, one ended in order."""
-    ends = _killed(journal, dropped).withColumn("is_killed", F.lit(True))
-    closed = of_kind(journal, FactKind.CLOSED).select("writer").withColumn("is_killed", F.lit(False))
-    named = ends.unionByName(closed).withColumn("proxy", F.regexp_extract("writer", "^proxy/(.*)/[^/]*$", 1))
-    return named.groupBy("proxy").agg(
-        F.max("is_killed").alias("is_killed"), F.max(~F.col("is_killed")).alias("is_closed")
-    )
+    closed = of_kind(journal, FactKind.CLOSED).select("writer")
+    ends = killed.withColumn("by_kill", F.lit(True)).unionByName(closed.withColumn("by_kill", F.lit(False)))
+    named = ends.groupBy(proxy_of("writer").alias("proxy"))
+    return named.agg(F.max("by_kill").alias("is_killed"), F.max(~F.col("by_kill")).alias("is_closed"))
 
 
-def _speaking(journal: DataFrame, dropped: DataFrame) -> DataFrame:
+def _speaking(journal: DataFrame, killed: DataFrame) -> DataFrame:
     """Return `session`, `epoch` and `proxy` where an incarnation that was killed attests anything else of serving."""
     said = journal.where(~F.col("kind").isin(FactKind.RECEIVED, FactKind.HANDOVER, FactKind.RELEASED))
-    said = said.where(F.col("session") != "").join(_killed(journal, dropped), on="writer", how="left_semi")
-    proxy = F.regexp_extract("writer", "^proxy/(.*)/[^/]*$", 1)
-    return said.select(*_OWNERSHIP, proxy.alias("proxy")).distinct()
+    said = said.where(F.col("session") != "").join(killed, on="writer", how="left_semi")
+    return said.select(*_OWNERSHIP, proxy_of("writer").alias("proxy")).distinct()
 
 
 def _owners(journal: DataFrame) -> DataFrame:
-    """Return `session`, `epoch`, and `owners`: the proxies that attest to own the session at the epoch, by name."""
+    """Return `session` and `epoch`, and sorted: `owners`, the proxies that attest to own it then, and `writers`, their
+    incarnations.
+    """
+    proxies, writers = F.sort_array(F.collect_set("proxy")), F.sort_array(F.collect_set("writer"))
     owned = of_kind(journal, FactKind.OWNED).groupBy(*_OWNERSHIP)
-    return owned.agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
+    return owned.agg(proxies.alias("owners"), writers.alias("writers"))
 
 
 def _received(journal: DataFrame) -> DataFrame:

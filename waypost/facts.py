@@ -70,6 +70,10 @@ class FactKind(StrEnum):
     so, with a `reason` for people; `entries` notifications of `bytes` were copied until then."""
 
 
+TRANSFER_ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
+"""The phases in which a transfer ends: no other one of its role follows."""
+
+
 class Acquisition(StrEnum):
     """How a proxy came to serve a session."""
 

@@ -11,7 +11,7 @@ from chaos.simulator.checks.forwarding import check_forwarding
 from chaos.simulator.checks.owners import check_owners
 from chaos.simulator.checks.policies import excused
 from chaos.simulator.environment.environment import url_of
-from chaos.simulator.processes.clients import BEYOND_LOGS, PRIORITIES
+from chaos.simulator.processes.clients import BEYOND_LOGS, HONEST, PRIORITIES
 from matching.covering import covers
 from proxy.session.session import Role
 from waypost.facts import FactKind
@@ -152,8 +152,6 @@ CORRECTED_MS = 60_000
 """Within this whoever knows of a later row than a registry that was put back has corrected it, or counts as gone."""
 LOOKED_FOR_MS = 5_000
 """Within this a proxy has looked for the rows of all its sessions."""
-HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
-"""A write that failed may be told as it is: the client knows that it may try again."""
 
 
 def verdict(world: World) -> list[str]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from handover import machine, target
 from handover.messages import Aborted, DeclineReason, TransferDeclined, TransferRefused
+from waypost.facts import TRANSFER_ENDS
 from waypost.identity import ProxyId, SessionId
 
 
@@ -23,7 +24,7 @@ SUPERSEDED = Ending("superseded", "another transfer of the session began")
 LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
 LEAVING = Ending("source ends", "the source was asked to end")
 RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
-COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed", "relayed", "unsettled"
+COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = TRANSFER_ENDS
 """Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its owner.
 Unsettled: our lease ended first; the registry says later who has it."""
 _WHY_DECLINED = {

@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from waypost.facts import Acquisition, Fact, FactKind
+from waypost.facts import TRANSFER_ENDS, Acquisition, Fact, FactKind
 from waypost.identity import GENERATION, NOTHING
 
 CONTINUING = (Acquisition.HANDOVER, Acquisition.THAW)
 """Causes of `owned` after which the owner begins where the owner before had come to; a store may be behind."""
-ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
-"""The phases with which a transfer ends (proxy/core/transfer_record.py)."""
 
 
 def check_owners(journal: Iterable[Fact]) -> list[str]:
@@ -27,25 +25,24 @@ def check_owners(journal: Iterable[Fact]) -> list[str]:
     """
     facts = list(journal)
     owners: dict[tuple[str, int], set[str]] = defaultdict(set)
+    writers: dict[tuple[str, int], set[str]] = defaultdict(set)
     steps: dict[tuple[str, int, str], list[Fact]] = defaultdict(list)
     transfers: dict[tuple[str, str, str], Fact] = {}
     for fact in facts:
         if fact.kind == FactKind.OWNED:
             owners[fact.session, fact.epoch].add(fact.proxy)
+            writers[fact.session, fact.epoch].add(fact.writer)
         if fact.kind in (FactKind.OWNED, FactKind.RELEASED):
             steps[fact.session, fact.epoch, fact.proxy].append(fact)
         if fact.kind == FactKind.HANDOVER:
             transfers[fact.transfer, fact.role, fact.writer] = fact
     closed = {fact.writer for fact in facts if fact.kind == FactKind.CLOSED}
     killed = {fact.proxy for fact in facts if fact.kind == FactKind.OPENED and fact.writer not in closed}
-    writers: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for of, attested in ((fact, fact.writer) for fact in facts if fact.kind == FactKind.OWNED):
-        writers[of.session, of.epoch].add(attested)
     violations = [f"OWNER {', '.join(sorted(both))} own {of}" for of, both in writers.items() if len(both) > 1]
     violations += [
         f"OWNER {fact.writer} began {fact.phase} of a transfer as {fact.role}, and closed its journal"
         for fact in transfers.values()
-        if fact.phase not in ENDS and fact.writer in closed
+        if fact.phase not in TRANSFER_ENDS and fact.writer in closed
     ]
     taken_over = _taken_over(facts)
     for fact in facts:

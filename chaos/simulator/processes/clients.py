@@ -49,13 +49,7 @@ from waypost.client.options import AttachOptions
 from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
 from waypost.clock import NEVER
-from waypost.errors import (
-    Forbidden,
-    ReceiverTaken,
-    Refused,
-    SessionDeleted,
-    WrongVersion,
-)
+from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
 from waypost.facts import Fact, FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
 from waypost.frontier import Selective
@@ -88,6 +82,10 @@ from waypost.queue import PRIORITY, goes_by_attributes
 
 PRIORITIES = 3
 """A notification's priority is what its number leaves over when it is divided by this."""
+BEYOND_LOGS = 1_000_000
+"""An offset that no log of a schedule comes to."""
+HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
+"""A write that failed may be told as it is: the client knows that it may try again."""
 STORED_MS = range(250, 4_000, 250)
 """Times after the loss of a delivery state at which the session's checkpoints are looked at, in ms."""
 LISTS = ("all", "one", "none")
@@ -129,10 +127,6 @@ class Run:
         """Tell whether the service knew, before this run, that the receiver had the notification at a coordinate."""
         has = at.offset <= self.frontier.get(at.origin, NOTHING) or self.selective.has(*at)
         return self.is_stored and has
-
-
-BEYOND_LOGS = 1_000_000
-"""An offset that no log of a schedule comes to."""
 
 
 class Wire:
@@ -492,10 +486,7 @@ class Client:
                 gap = f"gap {[event.first, event.last]} of {event.origin}"
                 self._trace(f"is told of a {gap}")
                 self.gaps.add((event.origin, event.first, event.last))
-            case SubscriptionResult() if event.error is not None and event.error.code in (
-                "STORE_FAILED",
-                "LOG_UNAVAILABLE",
-            ):
+            case SubscriptionResult() if event.error is not None and event.error.code in HONEST:
                 self._ask_again(event.subscription)
             case SubscriptionResult(error=SessionDeleted()):
                 self.open.discard(event.subscription)

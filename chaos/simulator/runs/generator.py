@@ -84,30 +84,24 @@ MANIFOLD = (1, 1, 4)
 
 def draw(seed: int) -> Schedule:
     """Return the schedule of a seed: always the same one, as long as this module is not changed."""
-    run = _draw(seed)
-    if random.Random(f"graph of {seed}").random() < HAS_GRAPH:
-        run = with_graph(run)
-        if random.Random(f"operators of {seed}").random() < HAS_OPERATORS:
-            run = with_operators(run)
-        if random.Random(f"leaves of {seed}").random() < HAS_LEAVES:
-            run = with_leaves(run)
-        if random.Random(f"forgotten sites of {seed}").random() < HAS_FORGOTTEN_SITES:
-            run = with_forgotten_sites(run)
-    if len(run.sites) > 1 and random.Random(f"covering of {seed}").random() < HAS_COVERING:
-        run = with_covering(run)
-    if random.Random(f"roaming of {seed}").random() < HAS_ROAMING:
-        run = with_roaming(run)
-    if random.Random(f"ahead of {seed}").random() < HAS_AHEAD:
-        run = with_receivers_ahead(run)
-    if random.Random(f"lost states of {seed}").random() < HAS_LOST_STATES:
-        run = with_lost_states(run)
-    if random.Random(f"end of {seed}").random() < HAS_ENDS:
-        run = with_orderly_ends(run)
-    if random.Random(f"restore of {seed}").random() < HAS_RESTORES:
-        run = with_restored_registry(run)
-    if random.Random(f"retention of {seed}").random() < HAS_RETENTION:
-        run = with_retention(run)
-    return with_damage(run) if random.Random(f"damage of {seed}").random() < HAS_DAMAGE else run
+
+    def perhaps(run: Schedule, what: str, probability: float, change: Callable[[Schedule], Schedule]) -> Schedule:
+        return change(run) if random.Random(f"{what} of {seed}").random() < probability else run
+
+    run = perhaps(_draw(seed), "graph", HAS_GRAPH, with_graph)
+    if len(run.sites) > 2:
+        run = perhaps(run, "operators", HAS_OPERATORS, with_operators)
+        run = perhaps(run, "leaves", HAS_LEAVES, with_leaves)
+        run = perhaps(run, "forgotten sites", HAS_FORGOTTEN_SITES, with_forgotten_sites)
+    if len(run.sites) > 1:
+        run = perhaps(run, "covering", HAS_COVERING, with_covering)
+    run = perhaps(run, "roaming", HAS_ROAMING, with_roaming)
+    run = perhaps(run, "ahead", HAS_AHEAD, with_receivers_ahead)
+    run = perhaps(run, "lost states", HAS_LOST_STATES, with_lost_states)
+    run = perhaps(run, "end", HAS_ENDS, with_orderly_ends)
+    run = perhaps(run, "restore", HAS_RESTORES, with_restored_registry)
+    run = perhaps(run, "retention", HAS_RETENTION, with_retention)
+    return perhaps(run, "damage", HAS_DAMAGE, with_damage)
 
 
 def _draw(seed: int) -> Schedule:
