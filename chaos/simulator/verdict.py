@@ -72,16 +72,26 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.run(GRACE_MS)
     if world.registry.restored:
         for_ms = max(for_ms, CORRECTED_MS)
-    world.run(for_ms, lambda: is_idle(world))
-    world.run(GRACE_MS)
+    _settle(world, for_ms)
     _return_the_refused(world, for_ms)
     violations = verdict(world)
     if violations:
         # Something may have begun again just now: what is wrong with it must stay wrong.
         world.run(for_ms)
+        _settle(world, for_ms)
         _return_the_refused(world, for_ms)
         violations = verdict(world)
     return violations
+
+
+def _settle(world: World, for_ms: int) -> None:
+    """Let time pass until everything is idle and is so again after a grace; about `for_ms` ms at most."""
+    end = world.clock.time_ms + for_ms
+    while world.clock.time_ms < end:
+        world.run(end - world.clock.time_ms, lambda: is_idle(world))
+        world.run(GRACE_MS)
+        if is_idle(world):
+            return
 
 
 def _return_the_refused(world: World, for_ms: int) -> None:
@@ -93,8 +103,7 @@ def _return_the_refused(world: World, for_ms: int) -> None:
         if client.refused and world.rights.may_read(client.session or "", client.protocol.credential):
             # It was given the right since then, or the session is another one.
             client.go(_live_proxy(world, client.proxy))
-            world.run(for_ms, lambda: is_idle(world))
-            world.run(GRACE_MS)
+            _settle(world, for_ms)
 
 
 def _live_proxy(world: World, proxy: str) -> str:
@@ -117,7 +126,8 @@ def is_idle(world: World) -> bool:
             return False
         if client.open or client.protocol.waiting or not client.protocol.attached:
             return False
-        if client.requests.keys() - client.ended - client.promised.keys():
+        origins = _connected_origins(world, client)
+        if any(origins - client.promised.get(name, {}).keys() for name in client.requests.keys() - client.ended):
             return False
     frontiers = []
     for node in world.nodes.values():
