@@ -14,6 +14,7 @@ from handover.acquisition import Acquisition
 from handover.machine import TableMachine, TimedMachine
 from handover.source import SourceTransfer
 from handover.target import TargetTransfer
+from node.machines.append_admission import AppendAdmission
 from node.machines.journal_queue import JournalQueue
 from node.machines.lifecycle import Lifecycle
 from node.machines.runtime import Runtime, Stream
@@ -23,7 +24,7 @@ from waypost.machine import Machine
 
 ROOT = Path(__file__).parent.parent
 MACHINES: list[type[Machine[Any, Any]]] = [
-    *(Acquisition, Connector, Engine, JournalQueue, Lifecycle, LinkEndpoints),
+    *(Acquisition, AppendAdmission, Connector, Engine, JournalQueue, Lifecycle, LinkEndpoints),
     *(Runtime, SourceTransfer, Stream, TableMachine, TargetTransfer, TimedMachine),
 ]
 PURE = [

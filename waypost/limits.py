@@ -312,7 +312,7 @@ APPENDS_UNDER_WAY = 64
 producers."""
 ADMITTED_S = 0.125
 """Estimated time to match and deliver the notifications that were admitted and are not folded yet; past it the others
-wait in node/site_log/append_admission.py."""
+wait in node/machines/append_admission.py."""
 ADMISSION_BATCH_S = 0.02
 """Estimated time of several notifications that are admitted together where others wait."""
 ADMITTED_BYTES = 4 * 1024 * 1024

@@ -72,19 +72,19 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.run(GRACE_MS)
     if world.registry.restored:
         for_ms = max(for_ms, CORRECTED_MS)
-    _settle(world, for_ms)
+    _run_until_idle(world, for_ms)
     _return_the_refused(world, for_ms)
     violations = verdict(world)
     if violations:
         # Something may have begun again just now: what is wrong with it must stay wrong.
         world.run(for_ms)
-        _settle(world, for_ms)
+        _run_until_idle(world, for_ms)
         _return_the_refused(world, for_ms)
         violations = verdict(world)
     return violations
 
 
-def _settle(world: World, for_ms: int) -> None:
+def _run_until_idle(world: World, for_ms: int) -> None:
     """Let time pass until everything is idle and is so again after a grace; about `for_ms` ms at most."""
     end = world.clock.time_ms + for_ms
     while world.clock.time_ms < end:
@@ -103,7 +103,7 @@ def _return_the_refused(world: World, for_ms: int) -> None:
         if client.refused and world.rights.may_read(client.session or "", client.protocol.credential):
             # It was given the right since then, or the session is another one.
             client.go(_live_proxy(world, client.proxy))
-            _settle(world, for_ms)
+            _run_until_idle(world, for_ms)
 
 
 def _live_proxy(world: World, proxy: str) -> str:

@@ -26,7 +26,7 @@ from federation.site.dispatching_tree import Tree, choose_edges
 from proxy.core.settings import EngineBounds
 from waypost.client.options import AttachOptions
 from waypost.identity import Coordinate, Edge, ProxyId, SiteId, edge, log_epoch_of
-from waypost.limits import LINK_LEASE_MS
+from waypost.limits import ADMITTED_S, LINK_LEASE_MS
 from waypost.messages import VERSION, Credential
 from waypost.records import Published
 
@@ -42,6 +42,8 @@ SMALL = EngineBounds(
     site_state_ms_per_interest=700,
 )
 """With these a session of ten notifications is a large one."""
+MATCHING_NS = int(0.6 * ADMITTED_S * 1e9)
+"""The estimate of the time that a notification takes, in ns, where bounds are small: two are admitted, others wait."""
 LOG_AWAY_MS = 400
 """Time for which a log is away before it comes back without its end, in ms."""
 BY_DEFAULT = AttachOptions(window=4_000)
@@ -133,6 +135,7 @@ class World(Environment):
         }
         self.clients = {}
         for node in self.nodes.values():
+            node.matching_ns = MATCHING_NS if small else 0
             node.start()
 
     # ------------------------------------------------------------ trace, narrative and recording

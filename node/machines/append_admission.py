@@ -1,47 +1,125 @@
-"""Bounds the work that is appended and not yet folded, and gives each producer its share of it.
+"""Bounds the work that is appended and not yet folded, and gives each producer its share of it. Pure.
 
 A notification is folded after all that was appended before it. So a frame that takes long to be matched is appended in
-parts, and a part waits while too much is ahead. Parts that wait have their turns (:class:`FairOrder`): a frame of a
-thousand costly notifications does not hold up a producer that publishes little.
+parts, and a part waits while too much is admitted. Parts that wait have their turns
+(:class:`node.machines.fair_order.FairOrder`): a frame of a thousand costly notifications does not hold up a producer
+that publishes little.
+
+What the log does not take ends its frame, and so does the end of its producer: the parts before it are in the log, the
+rest is not appended, for behind newer notifications it would be out of order. The producer publishes it again.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, assert_never
 
+from node.machines.fair_order import FairOrder
 from proxy.core.effects import Append
+from waypost.clock import NEVER
 from waypost.errors import LogUnavailable
 from waypost.limits import (
     ADMISSION_BATCH_S,
     ADMITTED_BYTES,
     ADMITTED_S,
+    APPENDS_UNDER_WAY,
     MESSAGE_BYTES,
     WAITING_BYTES,
     WAITING_BYTES_PER_CONNECTION,
 )
 from waypost.records import Published, Record
 
-Records = Sequence[Record]
-AppendPart = Callable[[Records], Awaitable[Any]]
-"""Appends records; returns the list of their offsets, or an error."""
-REBUILT = 1_000
-"""Number of outdated entries after which a heap is made anew."""
 MEASURED_NS = 1_000_000
 """What is foreseen to take less says nothing of what it takes."""
 LEAST_MEASURED, MEASURED_SHARE = 0.05, 0.5
 """What folding takes of what was foreseen, at least; and how much the last measurement counts."""
-LOOKED_AT = 16
+ESTIMATED = 16
 """Notifications whose cost is estimated at one time, without others having their turn."""
-LOOKED_AT_BYTES = 64 * 1024
+ESTIMATED_BYTES = 64 * 1024
 """The size of their bodies; the last one may go beyond."""
 
 
-class _Part(NamedTuple):
+# ---------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequested:
+    """Append the records of this effect of the engine, in parts if they take long to be matched."""
+
+    append: Append
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """How long each notification of an EstimateCosts takes to be matched and delivered, in nanoseconds.
+
+    Each subscription is estimated for itself; many together take less, and how much less is measured.
+    """
+
+    number: int
+    costs_ns: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartAppended:
+    """The answer of the log to an AppendPart: the list of its offsets, or an error."""
+
+    number: int
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LogFolded:
+    """The log is folded below the offset `position`; what was folded since the last input of this kind took `spent_s`
+    seconds of processor time.
+    """
+
+    position: int
+    spent_s: float
+
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateCosts:
+    """Estimate what the matching of these bodies takes; answered with Estimated.
+
+    Args:
+        is_first: whether it is the first estimate of its frame; before another one others have their turn.
+    """
+
+    number: int
+    bodies: Sequence[bytes]
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPart:
+    """Append these records to the log; answered with PartAppended."""
+
+    number: int
+    records: Sequence[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCompleted:
+    """Tell the engine the answer to its Append: the offsets of all records, or the error of the part that failed."""
+
+    append: Append
+    answer: Any
+
+
+AdmissionInput = AppendRequested | Estimated | PartAppended | LogFolded
+AdmissionEffect = EstimateCosts | AppendPart | AppendCompleted
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
     """Notifications that were admitted together: their bytes, what was foreseen, and for how long they count, in ns."""
 
     size: int
@@ -49,72 +127,30 @@ class _Part(NamedTuple):
     ns: int
 
 
-class FairOrder:
-    """The order in which frames have their turn: the Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003).
+@dataclass(slots=True, kw_only=True)
+class _Frame:
+    """The records of an effect whose append is under way."""
 
-    Each frame is tagged with the moment, on a virtual clock, when it would be done if all connections with something
-    to be done were served at once, each at the same rate; the lowest tag goes first. The clock is slower the more of
-    them there are. So no connection is done later than with equal shares; one that publishes little is done at once,
-    however many publish much; what a connection was given while nobody waited is not held against it; and a connection
-    that waits is overtaken less and less by those that come.
-    """
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        """The virtual clock, in nanoseconds."""
-        self._finish: dict[int, float] = {}
-        """The time at which each connection would be done; nothing is kept of those that are."""
-        self._next: list[tuple[float, int]] = []
-        """A heap of them; what is not in `_finish` any more is passed over."""
-
-    def charge(self, connection: int, cost_ns: float) -> float:
-        """Charge work to a connection; return its tag: when the connection would be done, in ns of the virtual clock.
-
-        Args:
-            connection: the number of the connection.
-            cost_ns: how long the work takes; negative where it takes less than was charged before.
-        """
-        finish = max(self._now, self._finish.get(connection, self._now)) + cost_ns
-        if finish > self._now:
-            self._finish[connection] = finish
-            heappush(self._next, (finish, connection))
-            if len(self._next) > 2 * len(self._finish) + REBUILT:
-                self._next = [(end, number) for number, end in self._finish.items()]
-                heapify(self._next)
-        else:
-            self._finish.pop(connection, None)
-        return finish
-
-    def advance(self, cost_ns: float) -> None:
-        """Move the virtual clock on for work of `cost_ns` that begins now: each connection that waits gets an equal
-        share of it.
-        """
-        while self._finish:
-            finish, connection = self._next[0]
-            if self._finish.get(connection) != finish:
-                heappop(self._next)
-                continue
-            until_done_ns = (finish - self._now) * len(self._finish)
-            if until_done_ns > cost_ns:
-                self._now += cost_ns / len(self._finish)
-                return
-            cost_ns -= until_done_ns
-            self._now = finish
-            del self._finish[connection]
-            heappop(self._next)
-        self._next.clear()
+    append: Append
+    left: int
+    """Bytes of what is not admitted yet."""
+    offsets: list[int] = field(default_factory=list)
+    costs_ns: deque[int] = field(default_factory=deque)
+    """Estimates of the next records: few, for each subscription changes the estimates."""
+    part: _Part | None = None
+    """The part that waits, or is appended."""
+    part_records: Sequence[Record] = ()
+    tag: float = 0.0
+    charged_ns: float = 0.0
+    appended_ns: float = 0.0
 
 
 class AppendAdmission:
-    """Bounds the notifications that are on their way to the log, or lie in it beyond what was folded.
+    """Bounds the notifications that are on their way to the log, or lie in it beyond what was folded."""
 
-    Args:
-        foreseen_ns: returns an estimate for each body: how long it takes to be matched and delivered, in nanoseconds.
-            It takes each subscription for itself; many together take less, and how much less is measured.
-    """
-
-    def __init__(self, foreseen_ns: Callable[[Sequence[bytes]], list[int]]) -> None:
-        self._foreseen_ns = foreseen_ns
+    def __init__(self) -> None:
+        self._frames: dict[int, _Frame] = {}
+        self._numbers = count()
         self._bytes = self._ns = 0
         """The size of the parts that were admitted and are not folded yet."""
         self._waiting_bytes: Counter[int] = Counter()
@@ -129,160 +165,168 @@ class AppendAdmission:
         self._spent_ns = self._foreseen = 0.0
         """What folding has taken, and what had been foreseen of it, since the last measurement."""
         self._order = FairOrder()
-        self._numbers = count()
-        self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
-        """Parts for which there is no room: their tag, a number, their nanoseconds, and who waits."""
+        self._turns = count()
+        self._waiting: list[tuple[float, int, int]] = []
+        """A heap of the parts for which there is no room: their tag, a number in order, and the frame's number."""
+
+    # ------------------------------------------------------------ what is known
 
     def has_room(self, connection: int) -> bool:
         """Tell whether a connection may publish more.
 
         It may not while more than WAITING_BYTES_PER_CONNECTION of its notifications wait; where all connections have
         more than WAITING_BYTES waiting together, while any of its own wait. None may while too much is admitted and not
-        folded yet.
+        folded yet, or APPENDS_UNDER_WAY appends are under way.
 
         Args:
             connection: the number of the client's connection.
         """
         total, mine = self._waiting_total, self._waiting_bytes[connection]
         most = WAITING_BYTES_PER_CONNECTION if total <= WAITING_BYTES else 0
-        return self._bytes <= ADMITTED_BYTES and mine <= most and total <= 2 * WAITING_BYTES
+        is_narrow = self._bytes > ADMITTED_BYTES or self.under_way >= APPENDS_UNDER_WAY
+        return not is_narrow and mine <= most and total <= 2 * WAITING_BYTES
 
     @property
     def waiting(self) -> int:
         """The number of parts that wait for room."""
         return len(self._waiting)
 
-    def wanted(self, effect: Append) -> None:
-        """Count the records of an effect as waiting; a call of :meth:`append` with the same effect has to follow."""
-        self._count_waiting(effect.connection, sum(map(_size, effect.records)))
+    @property
+    def under_way(self) -> int:
+        """The number of appends that are under way, without those that wait for room."""
+        return len(self._frames) - len(self._waiting)
 
-    async def append(self, effect: Append, append: AppendPart) -> Any:
-        """Append the records of an effect that was counted by :meth:`wanted`, in parts if they take long to be matched.
+    # ------------------------------------------------------------ the machine
 
-        The call waits for room. Where a part fails, the parts before it are in the log. Where the producer has gone,
-        the rest is not appended: the producer sends it again, and behind newer notifications it would be out of order.
+    def step(self, input: AdmissionInput, now_ms: int) -> list[AdmissionEffect]:
+        """Take one input; return the effects, to be performed in order. `now_ms` does not count."""
+        match input:
+            case AppendRequested(append=append):
+                return self._request(append)
+            case Estimated(number=number, costs_ns=costs_ns):
+                frame = self._frames[number]
+                frame.costs_ns.extend(costs_ns)
+                return self._advance(number, frame)
+            case PartAppended(number=number, answer=answer):
+                return self._part_appended(number, answer)
+            case LogFolded(position=position, spent_s=spent_s):
+                return self._folded(position, spent_s)
+            case _:
+                assert_never(input)
 
-        Args:
-            append: appends one part; returns the list of its offsets, or an error.
+    def tick(self, now_ms: int) -> list[AdmissionEffect]:
+        """Return the effects that are due at `now_ms`: none ever are."""
+        return []
 
-        Returns:
-            The offsets of all records; or the answer to the first part that failed, an error, LogUnavailable if the
-            producer has gone.
-        """
-        records = effect.records
-        published = [record for record in records if isinstance(record, Published)]
-        left = sum(map(_size, published))
-        offsets: list[int] = []
-        costs: deque[int] = deque()
-        tag = charged_ns = appended_ns = 0.0
-        try:
-            if len(published) < len(records) or not published:
-                # What the proxy itself has to say waits for nobody.
-                return await append(records)
-            while len(offsets) < len(published):
-                part, foreseen_ns, part_ns = await self._part(published, len(offsets), costs)
-                each_ns = (part_ns + sum(costs) * self._measured) / (len(part) + len(costs))
-                more_ns = each_ns * (len(published) - len(offsets) - len(part))
-                change_ns = appended_ns + part_ns + more_ns - charged_ns
-                finish = self._order.charge(effect.connection, change_ns)
-                tag = tag + change_ns if charged_ns else finish
-                charged_ns += change_ns
-                await self._room_for(tag, part_ns)
-                size = sum(map(_size, part))
-                left -= size
-                self._count_waiting(effect.connection, -size)
-                self._bytes += size
-                answer = None
-                try:
-                    answer = await append(part) if effect.is_wanted() else LogUnavailable("its producer has gone")
-                finally:
-                    self._answered(answer, _Part(size, foreseen_ns, part_ns))
-                if not isinstance(answer, list):
-                    return answer
-                offsets += answer
-                appended_ns += part_ns
-        finally:
-            self._count_waiting(effect.connection, -left)
-            self._order.charge(effect.connection, appended_ns - charged_ns)
-        return offsets
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` is due: NEVER."""
+        return NEVER
 
-    def read(self, position: int, spent_s: float) -> None:
-        """Note that the log is folded below the offset `position`; let in the parts that fit now.
+    def _request(self, append: Append) -> list[AdmissionEffect]:
+        number, size = next(self._numbers), sum(map(_size, append.records))
+        frame = self._frames[number] = _Frame(append=append, left=size)
+        self._count_waiting(append.connection, size)
+        if not append.records or not all(isinstance(record, Published) for record in append.records):
+            # What the proxy itself appends waits for nobody.
+            frame.part, frame.part_records = _Part(0, 0, 0), append.records
+            return [AppendPart(number, append.records)]
+        return self._advance(number, frame)
 
-        Args:
-            spent_s: the processor time of what was folded since the last call, in seconds.
-        """
-        self._position = position
-        self._spent_ns += spent_s * 1e9
-        while self._appended and self._appended[0][0] < position:
-            _, part = self._appended.popleft()
-            self._foreseen += part.foreseen_ns
-            self._gone(part)
-        if self._foreseen > MEASURED_NS:
-            measured = min(1.0, max(LEAST_MEASURED, self._spent_ns / self._foreseen))
-            self._spent_ns = self._foreseen = 0.0
-            # What takes longer than it was foreseen counts at once, what takes less only after a while.
-            self._measured += (measured - self._measured) * (1 if measured > self._measured else MEASURED_SHARE)
-        self._let_in()
-
-    async def _part(
-        self, records: Sequence[Published], begin: int, costs: deque[int]
-    ) -> tuple[Sequence[Published], int, int]:
-        """Return the next records that may go together, and in ns what is foreseen, and for how long they count.
-
-        Args:
-            costs: the estimates of records from `begin` on: few, for each subscription changes the estimates.
-        """
-        known_ns = sum(costs) * self._measured
-        while known_ns <= self._max_ns() and begin + len(costs) < len(records):
-            if costs:
-                await asyncio.sleep(0)
-            estimated = self._foreseen_ns(_looked_at(records, begin + len(costs)))
-            costs.extend(estimated)
-            known_ns += sum(estimated) * self._measured
-        # Looked at again: all others may have come meanwhile.
+    def _advance(self, number: int, frame: _Frame) -> list[AdmissionEffect]:
+        """Have more of a frame estimated; or where enough is, append its next part, or have that wait."""
+        records, begin = frame.append.records, len(frame.offsets)
+        known_ns = sum(frame.costs_ns) * self._measured
+        if known_ns <= self._max_ns() and begin + len(frame.costs_ns) < len(records):
+            bodies = _bodies(records, begin + len(frame.costs_ns))
+            return [EstimateCosts(number, bodies, is_first=not frame.charged_ns and not frame.costs_ns)]
         most_ns, foreseen_ns, end = self._max_ns() / self._measured, 0, begin
-        while costs and (end == begin or foreseen_ns + costs[0] <= most_ns):
-            foreseen_ns += costs.popleft()
+        while frame.costs_ns and (end == begin or foreseen_ns + frame.costs_ns[0] <= most_ns):
+            foreseen_ns += frame.costs_ns.popleft()
             end += 1
-        return records[begin:end], foreseen_ns, int(foreseen_ns * self._measured)
+        frame.part_records = records[begin:end]
+        part = frame.part = _Part(sum(map(_size, frame.part_records)), foreseen_ns, int(foreseen_ns * self._measured))
+        self._charge(frame, part)
+        if self._waiting or self._is_late():
+            heappush(self._waiting, (frame.tag, next(self._turns), number))
+            return []
+        return self._admit(number, frame)
+
+    def _charge(self, frame: _Frame, part: _Part) -> None:
+        """Charge the frame to its connection, by what is known of it now: its part, and all behind that."""
+        known, left = len(frame.part_records) + len(frame.costs_ns), len(frame.append.records) - len(frame.offsets)
+        each_ns = (part.ns + sum(frame.costs_ns) * self._measured) / known
+        more_ns = each_ns * (left - len(frame.part_records))
+        change_ns = frame.appended_ns + part.ns + more_ns - frame.charged_ns
+        finish = self._order.charge(frame.append.connection, change_ns)
+        frame.tag = frame.tag + change_ns if frame.charged_ns else finish
+        frame.charged_ns += change_ns
 
     def _max_ns(self) -> float:
         """Return the ns that records which go together may take: few where they wait or others do."""
         return max(ADMISSION_BATCH_S * 1e9, 0 if self._waiting else ADMITTED_S * 1e9 - self._ns)
 
-    async def _room_for(self, tag: float, part_ns: int) -> None:
-        if not self._waiting and not self._is_late():
-            self._order.advance(part_ns)
-            self._ns += part_ns
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (tag, next(self._numbers), part_ns, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._ns -= part_ns
-                self._let_in()
-            raise
-
-    def _let_in(self) -> None:
-        while self._waiting and not self._is_late():
-            _, _, part_ns, turn = heappop(self._waiting)
-            if not turn.done():
-                self._order.advance(part_ns)
-                self._ns += part_ns
-                turn.set_result(None)
-
     def _is_late(self) -> bool:
         return self._ns > ADMITTED_S * 1e9
 
-    def _answered(self, answer: Any, part: _Part) -> None:
-        if isinstance(answer, list) and answer and answer[-1] >= self._position:
+    def _admit(self, number: int, frame: _Frame) -> list[AdmissionEffect]:
+        """Append the part of a frame for which there is room now; complete the frame if its producer has gone."""
+        part = frame.part
+        assert part is not None
+        if not frame.append.is_wanted():
+            return self._complete(number, frame, LogUnavailable("its producer has gone"))
+        self._order.advance(part.ns)
+        self._ns += part.ns
+        self._bytes += part.size
+        frame.left -= part.size
+        self._count_waiting(frame.append.connection, -part.size)
+        return [AppendPart(number, frame.part_records)]
+
+    def _part_appended(self, number: int, answer: Any) -> list[AdmissionEffect]:
+        frame = self._frames[number]
+        part, frame.part = frame.part, None
+        assert part is not None
+        if not isinstance(answer, list):
+            self._remove(part)
+            return [*self._complete(number, frame, answer), *self._let_in()]
+        if answer and answer[-1] >= self._position:
             self._appended.append((answer[-1], part))
+            freed = []
         else:
-            self._gone(part)
-            self._let_in()
+            self._remove(part)
+            freed = self._let_in()
+        frame.offsets += answer
+        frame.appended_ns += part.ns
+        if len(frame.offsets) < len(frame.append.records):
+            return [*freed, *self._advance(number, frame)]
+        return [*self._complete(number, frame, frame.offsets), *freed]
+
+    def _complete(self, number: int, frame: _Frame, answer: Any) -> list[AdmissionEffect]:
+        del self._frames[number]
+        self._count_waiting(frame.append.connection, -frame.left)
+        self._order.charge(frame.append.connection, frame.appended_ns - frame.charged_ns)
+        return [AppendCompleted(frame.append, answer)]
+
+    def _folded(self, position: int, spent_s: float) -> list[AdmissionEffect]:
+        self._position = position
+        self._spent_ns += spent_s * 1e9
+        while self._appended and self._appended[0][0] < position:
+            _, part = self._appended.popleft()
+            self._foreseen += part.foreseen_ns
+            self._remove(part)
+        if self._foreseen > MEASURED_NS:
+            measured = min(1.0, max(LEAST_MEASURED, self._spent_ns / self._foreseen))
+            self._spent_ns = self._foreseen = 0.0
+            # What takes longer than it was foreseen counts at once, what takes less only after a while.
+            self._measured += (measured - self._measured) * (1 if measured > self._measured else MEASURED_SHARE)
+        return self._let_in()
+
+    def _let_in(self) -> list[AdmissionEffect]:
+        """Admit the parts that fit now, in the order of their tags."""
+        effects: list[AdmissionEffect] = []
+        while self._waiting and not self._is_late():
+            _, _, number = heappop(self._waiting)
+            effects += self._admit(number, self._frames[number])
+        return effects
 
     def _count_waiting(self, connection: int, size: int) -> None:
         self._waiting_total += size
@@ -290,18 +334,19 @@ class AppendAdmission:
         if not self._waiting_bytes[connection]:
             del self._waiting_bytes[connection]
 
-    def _gone(self, part: _Part) -> None:
+    def _remove(self, part: _Part) -> None:
         self._bytes -= part.size
         self._ns -= part.ns
 
 
-def _looked_at(records: Sequence[Published], begin: int) -> list[bytes]:
+def _bodies(records: Sequence[Record], begin: int) -> list[bytes]:
     """Return the bodies of the next records that are estimated together."""
     bodies, size = [], 0
-    for record in records[begin : begin + LOOKED_AT]:
+    for record in records[begin : begin + ESTIMATED]:
+        assert isinstance(record, Published)
         bodies.append(record.body)
         size += len(record.body)
-        if size > LOOKED_AT_BYTES:
+        if size > ESTIMATED_BYTES:
             break
     return bodies
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -44,6 +44,18 @@ from node.health.supervision import endless
 from node.health.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.health.watchdog import Progress, Watchdog
 from node.machines import lifecycle
+from node.machines.append_admission import (
+    AdmissionEffect,
+    AdmissionInput,
+    AppendAdmission,
+    AppendCompleted,
+    AppendPart,
+    AppendRequested,
+    EstimateCosts,
+    Estimated,
+    LogFolded,
+    PartAppended,
+)
 from node.machines.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
@@ -61,7 +73,6 @@ from node.shell.journal_writer import JournalWriter
 from node.shell.lease_renewal import Heart
 from node.shell.links import Links
 from node.shell.name_claim import NameClaim
-from node.site_log.append_admission import AppendAdmission
 from node.site_log.guarded_log import GuardedLog
 from node.site_log.log_fold import LogFolding
 from node.site_log.witnesses import Witnesses
@@ -103,7 +114,6 @@ from waypost.limits import (
     WATCH_STALL_MS,
 )
 from waypost.messages import ClientMessage, DeliverEncoded
-from waypost.records import Record
 
 T = TypeVar("T")
 log = structlog.get_logger("waypost")
@@ -181,8 +191,7 @@ class Node:
         self.certificate: CertificateCheck | None = None
         self._store_damaged = False
         """The disk had been damaged when this node began."""
-        self._appends = 0
-        self._append_admission = AppendAdmission(lambda bodies: self._engine.sessions.matcher.foreseen_ns(bodies))
+        self._admission = AppendAdmission()
         self._heart = Heart()
         self._room = asyncio.Event()
         self._journal = JournalWriter(self.clock, self._on_facts_written, self._on_journal_tried)
@@ -480,7 +489,7 @@ class Node:
         return sum(offset < position for offset, _ in records)
 
     def _folded(self, spent_s: float) -> None:
-        self._append_admission.read(self._engine.state.position, spent_s)
+        self._step_admission(LogFolded(self._engine.state.position, spent_s))
         self._room.set()
 
     async def _follow_log_end(self) -> None:
@@ -693,10 +702,8 @@ class Node:
         return True
 
     def _is_full(self, number: int) -> bool:
-        appends, facts = self._appends - self._append_admission.waiting, self._journal.queue
-        if appends >= APPENDS_UNDER_WAY or len(facts) >= FACTS_WAITING or facts.bytes > FACTS_BYTES:
-            return True
-        return not self._append_admission.has_room(number)
+        facts = self._journal.queue
+        return len(facts) >= FACTS_WAITING or facts.bytes > FACTS_BYTES or not self._admission.has_room(number)
 
     async def peer_message(self, peer: ProxyId, message: PeerMessage) -> None:
         """Take a message of a proxy whose identity was proven, and pass it on to links, catch-up, witnesses or the
@@ -791,7 +798,7 @@ class Node:
         Internal, as the iterator advances: the node has not started yet.
         """
         # Appends on their way, and lots of facts.
-        yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
+        yield "log", self._admission.under_way, APPENDS_UNDER_WAY
         yield "journal", len(self._journal.queue), FACTS_WAITING
         # Entries and other changes since the last write.
         yield "store", self._engine.persister.store.unstored_count, STORE_BATCH
@@ -882,9 +889,7 @@ class Node:
                 if not isinstance(effect.message, RelayDown) or not self._is_fenced():
                     self.peers.send(effect.proxy, effect.message)
             case effects.Append():
-                self._appends += 1
-                self._append_admission.wanted(effect)
-                self._spawn(self._append(effect))
+                self._step_admission(AppendRequested(effect))
             case effects.Attest():
                 self._operator_log.attested(effect.facts)
                 self._journal.put(effect)
@@ -920,23 +925,47 @@ class Node:
         if not task.cancelled() and task.exception() is not None:
             self._few.write(log.error, "a task failed", exc_info=task.exception())
 
-    async def _append(self, effect: effects.Append) -> None:
-        answer: Any
+    def _step_admission(self, input: AdmissionInput) -> None:
+        """Step the admission of appends (node/machines/append_admission.py), and perform what comes out."""
+        for effect in self._admission.step(input, self.clock.now_ms()):
+            self._perform_admission(effect)
+
+    def _perform_admission(self, effect: AdmissionEffect) -> None:
+        match effect:
+            case EstimateCosts(is_first=True):
+                self._estimate(effect)
+            case EstimateCosts():
+                asyncio.get_running_loop().call_soon(self._estimate, effect)
+            case AppendPart():
+                self._spawn(self._append(effect))
+            case AppendCompleted(append=append, answer=answer):
+                self._room.set()
+                self.step(inputs.EffectCompleted(append.on_done, answer))
+            case _:
+                assert_never(effect)
+
+    def _estimate(self, effect: EstimateCosts) -> None:
         try:
-            answer = await self._append_admission.append(effect, partial(self._appended, effect))
+            costs_ns = self._engine.sessions.matcher.foreseen_ns(effect.bodies)
+        except Exception as error:
+            # An estimate decides who waits, and not whether something is appended.
+            self._few.write(log.error, "an estimate failed inside", exc_info=error)
+            costs_ns = [0] * len(effect.bodies)
+        self._step_admission(Estimated(effect.number, costs_ns))
+
+    async def _append(self, part: AppendPart) -> None:
+        try:
+            answer = await self._appended(part)
         except Exception as error:
             # Who waits is told: nothing else would ever be appended behind it.
             self._few.write(log.error, "an append failed inside", exc_info=error)
             answer = LogUnavailable(f"{type(error).__name__}: {error}")
-        finally:
-            self._appends -= 1
-            self._room.set()
-        self.step(inputs.EffectCompleted(effect.on_done, answer))
+        self._step_admission(PartAppended(part.number, answer))
 
-    async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
+    async def _appended(self, part: AppendPart) -> Any:
         try:
             async with self.guarded_log.guard_append():
-                answer = await self.effect_runner.answer(effects.Append(records, effect.on_done))
+                answer = await self.effect_runner.answer(effects.Append(part.records, effects.ignore_result))
                 if isinstance(answer, LogReplaced):
                     raise answer
         except (LogReplaced, LogUnavailable) as error:

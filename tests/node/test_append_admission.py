@@ -1,20 +1,31 @@
-"""Who publishes what takes long waits in parts; who has cost little goes first; what fails gives its room back."""
+"""What takes long to be matched is appended in parts; what cost little goes first; what fails gives its room back."""
 
 from __future__ import annotations
 
-import asyncio
 import random
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from node.site_log.append_admission import AppendAdmission, FairOrder, Records
+from node.machines.append_admission import (
+    AdmissionInput,
+    AppendAdmission,
+    AppendCompleted,
+    AppendPart,
+    AppendRequested,
+    EstimateCosts,
+    Estimated,
+    LogFolded,
+    PartAppended,
+)
+from node.machines.fair_order import FairOrder
 from proxy.core.effects import Append, ignore_result
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId
 from waypost.limits import ADMISSION_BATCH_S, ADMITTED_BYTES, ADMITTED_S, WAITING_BYTES, WAITING_BYTES_PER_CONNECTION
-from waypost.records import InterestsExpired, Published
+from waypost.records import InterestsExpired, Published, Record
 
 MS = 1_000_000
 INCARNATION = Incarnation("i")
@@ -40,207 +51,228 @@ class Log:
         """Of each record."""
         self.appends: list[int] = []
         self.factor = 1.0
-        self.admission = AppendAdmission(self._foreseen)
+        self.admission = AppendAdmission()
         self.fails_after: int | None = None
         self.gone: set[int] = set()
+        self.answers: dict[int, Any] = {}
+        """The answer to each effect that is complete, by its id."""
+        self.is_paused = False
+        """Whether the answers of the log wait."""
+        self.unanswered: deque[PartAppended] = deque()
+        self._requested: dict[int, Append] = {}
 
-    def _foreseen(self, bodies: Sequence[bytes]) -> list[int]:
+    def publish(self, connection: int, *records: Record) -> Append:
+        effect = Append(records, ignore_result, connection, lambda: connection not in self.gone)
+        self._requested[id(effect)] = effect
+        self.step(AppendRequested(effect))
+        return effect
+
+    def is_done(self, effect: Append) -> bool:
+        return id(effect) in self.answers
+
+    def step(self, input: AdmissionInput) -> None:
+        """Step the machine, and all that follows of it."""
+        inputs = deque([input])
+        while inputs:
+            for effect in self.admission.step(inputs.popleft(), 0):
+                match effect:
+                    case EstimateCosts():
+                        inputs.append(Estimated(effect.number, self._estimate(effect.bodies)))
+                    case AppendPart():
+                        answer = PartAppended(effect.number, self._append(effect))
+                        (self.unanswered if self.is_paused else inputs).append(answer)
+                    case AppendCompleted():
+                        self.answers[id(effect.append)] = effect.answer
+
+    def _estimate(self, bodies: Sequence[bytes]) -> list[int]:
         return [int(len(body) * self.factor * MS) for body in bodies]
 
-    def publish(self, connection: int, *records: Published) -> asyncio.Task[Any]:
-        async def append(part: Records) -> list[int] | LogUnavailable:
-            if self.fails_after is not None and len(self.connections) >= self.fails_after:
-                return LogUnavailable("away")
-            self.appends.append(len(part))
-            first = len(self.connections)
-            self.connections += [connection] * len(part)
-            return list(range(first, len(self.connections)))
+    def _append(self, part: AppendPart) -> list[int] | LogUnavailable:
+        if self.fails_after is not None and len(self.connections) >= self.fails_after:
+            return LogUnavailable("away")
+        self.appends.append(len(part.records))
+        first = len(self.connections)
+        connection = self.admission._frames[part.number].append.connection
+        self.connections += [connection] * len(part.records)
+        return list(range(first, len(self.connections)))
 
-        effect = Append(records, ignore_result, connection, lambda: connection not in self.gone)
-        self.admission.wanted(effect)
-        return asyncio.create_task(self.admission.append(effect, append))
+    def read(self, count: int | None = None, spent_s: float = LONG_S) -> None:
+        """Read on to there, or to the end."""
+        self.step(LogFolded(len(self.connections) if count is None else count, spent_s))
 
-    async def read(self, count: int | None = None, spent_s: float = LONG_S) -> None:
-        """Read on to there, or to the end, and let the others have their turn."""
-        self.admission.read(len(self.connections) if count is None else count, spent_s)
-        await turns()
+    def read_until(self, effect: Append, spent_s: float = LONG_S) -> Any:
+        """Read until an effect is complete; return its answer."""
+        for _ in range(10_000):
+            if self.is_done(effect):
+                return self.answers[id(effect)]
+            self.read(spent_s=spent_s)
+        raise AssertionError("it is never complete")
 
     def is_empty(self) -> bool:
-        return (self.admission._bytes, self.admission._ns, self.admission._waiting_bytes) == (0, 0, {})
+        admission = self.admission
+        counted = (admission._bytes, admission._ns, admission._waiting_bytes, admission._waiting_total)
+        return counted == (0, 0, {}, 0) and not admission._frames and admission.under_way == 0
 
 
-async def turns() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
-async def test_publish_without_cost_is_one_append() -> None:
+def test_publish_without_cost_is_one_append() -> None:
     log = Log()
-    assert await log.publish(1, *published(*[0] * 1_000)) == list(range(1_000))
+    effect = log.publish(1, *published(*[0] * 1_000))
+    assert log.answers[id(effect)] == list(range(1_000))
     assert log.appends == [1_000]
 
 
-async def test_costly_publish_is_appended_in_parts_as_the_log_is_read() -> None:
+def test_costly_publish_is_appended_in_parts_as_the_log_is_read() -> None:
     log = Log()
-    task = log.publish(1, *published(*[10] * 100))
-    await turns()
+    effect = log.publish(1, *published(*[10] * 100))
     first = len(log.connections)
     assert first == AT_ONCE_MS // 10
-    while not task.done():
+    while not log.is_done(effect):
         before = len(log.connections)
-        await log.read()
-        assert before < len(log.connections) <= before + first or task.done()
-    assert task.result() == list(range(100))
-    await log.read()
+        log.read()
+        assert before < len(log.connections) <= before + first or log.is_done(effect)
+    assert log.answers[id(effect)] == list(range(100))
+    log.read()
     assert log.is_empty()
 
 
-async def test_notification_that_exceeds_the_whole_budget_is_appended_alone() -> None:
+def test_notification_that_exceeds_the_whole_budget_is_appended_alone() -> None:
     log = Log()
-    task = log.publish(1, *published(5_000, 5_000))
-    await turns()
+    effect = log.publish(1, *published(5_000, 5_000))
     assert log.appends == [1]
-    await log.read(1)
-    assert await task == [0, 1]
+    log.read(1)
+    assert log.answers[id(effect)] == [0, 1]
 
 
-async def test_cheap_publish_is_admitted_before_most_costly_ones() -> None:
+def test_cheap_publish_is_admitted_before_most_costly_ones() -> None:
     log = Log()
     hostile = [log.publish(number, *published(*[50] * 20)) for number in range(1, 31)]
-    await turns()
     for _ in range(30):
-        await log.read()
+        log.read()
     innocent = log.publish(99, *published(5))
-    await turns()
-    assert not innocent.done()
+    assert not log.is_done(innocent)
     for _ in range(2):
-        await log.read()
-    assert innocent.done()
-    for task in hostile:
-        task.cancel()
-    await asyncio.gather(*hostile, return_exceptions=True)
-    await log.read()
-    assert log.is_empty()
+        log.read()
+    assert log.is_done(innocent)
+    assert not all(map(log.is_done, hostile))
 
 
-async def test_costly_publish_is_not_starved_by_later_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log, now_s = Log(), 0.0
-    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
-    much = log.publish(1, *published(*[500] * 4))
-    await turns()
-    others: list[asyncio.Task[Any]] = []
-    for number in range(2, 1_000):
-        now_s += 0.1
-        others.append(log.publish(number, *published(100)))
-        await turns()
-        await log.read(log.connections.index(number - 1) + 1 if number - 1 in log.connections else None)
-        if much.done():
-            break
-    assert much.done() and number < 900
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
-async def test_cost_of_a_publish_is_estimated_again_for_each_part() -> None:
+def test_costly_publish_is_not_starved_by_later_ones() -> None:
     log = Log()
-    task = log.publish(1, *published(*[1] * 500))
-    await turns()
+    much = log.publish(1, *published(*[500] * 4))
+    for number in range(2, 1_000):
+        log.publish(number, *published(100))
+        log.read(log.connections.index(number - 1) + 1 if number - 1 in log.connections else None)
+        if log.is_done(much):
+            break
+    assert log.is_done(much) and number < 900
+
+
+def test_cost_of_a_publish_is_estimated_again_for_each_part() -> None:
+    log = Log()
+    log.publish(1, *published(*[1] * 500))
     assert len(log.connections) == AT_ONCE_MS
     log.factor = 100
-    await log.read()
+    log.read()
     assert len(log.connections) < AT_ONCE_MS + 40
-    task.cancel()
 
 
-async def test_records_of_the_proxy_itself_are_appended_without_waiting() -> None:
+def test_records_of_the_proxy_itself_are_appended_without_waiting() -> None:
     log = Log()
-    task = log.publish(1, *published(*[1_000] * 10))
-    await turns()
-
-    async def append(records: Records) -> list[int]:
-        return [1]
-
-    own = Append([InterestsExpired(ProxyId("a"), INCARNATION)], ignore_result)
-    log.admission.wanted(own)
-    assert await log.admission.append(own, append) == [1]
-    task.cancel()
+    log.publish(1, *published(*[1_000] * 10))
+    end = len(log.connections)
+    own = log.publish(0, InterestsExpired(ProxyId("a"), INCARNATION))
+    assert log.answers[id(own)] == [end]
 
 
 @pytest.mark.parametrize("after", [0, 27, 30])
-async def test_failed_part_ends_its_publish_and_releases_its_budget_to_waiting_ones(after: int) -> None:
+def test_failed_part_ends_its_publish_and_releases_its_budget_to_waiting_ones(after: int) -> None:
     log = Log()
     log.fails_after = after
     failing = log.publish(1, *published(*[10] * 100))
-    await turns()
+    log.fails_after = after or None
     waiting = log.publish(2, *published(*[10] * 3))
-    while not failing.done():
-        await log.read()
-    assert isinstance(failing.result(), LogUnavailable)
+    assert isinstance(log.read_until(failing), LogUnavailable)
     assert after <= len(log.connections) <= after + AT_ONCE_MS // 10
     log.fails_after = None
-    await log.read()
-    assert waiting.done()
-    await log.read()
+    log.read_until(waiting)
+    log.read()
     assert log.is_empty()
 
 
-async def test_publish_of_a_disconnected_producer_is_not_appended() -> None:
+def test_publish_of_a_disconnected_producer_is_not_appended() -> None:
     log = Log()
-    task = log.publish(1, *published(*[10] * 100))
-    await turns()
+    effect = log.publish(1, *published(*[10] * 100))
     log.gone.add(1)
-    await log.read()
-    assert isinstance(task.result(), LogUnavailable)
+    log.read()
+    assert isinstance(log.answers[id(effect)], LogUnavailable)
     assert len(log.connections) == AT_ONCE_MS // 10
+    log.read()
     assert log.is_empty()
 
 
-async def test_bytes_are_ahead_until_they_are_read_and_those_that_wait_do_not_shut_the_door() -> None:
+def test_admitted_bytes_count_until_they_are_read_and_waiting_bytes_do_not_close_the_others() -> None:
     log = Log()
     log.factor = 0
-    await log.publish(1, *published(ADMITTED_BYTES, 1))
+    log.publish(1, *published(ADMITTED_BYTES, 1))
     assert not log.admission.has_room(2)
-    await log.read(1)
+    log.read(1)
     assert not log.admission.has_room(2)
-    await log.read(2)
+    log.read(2)
     assert log.admission.has_room(2)
     log.factor = 1
-    costly = log.publish(1, *published(*[100_000] * 100))
-    await turns()
+    log.publish(1, *published(*[100_000] * 100))
     assert log.admission.waiting and log.admission.has_room(2)
-    costly.cancel()
+
+
+def test_any_order_of_requests_answers_failures_and_ends_returns_the_whole_budget() -> None:
+    for seed in range(200):
+        log, rng = Log(), random.Random(seed)
+        log.is_paused = True
+        effects = []
+        for step in range(100):
+            match rng.randrange(5):
+                case 0:
+                    connection = rng.randint(1, 9)
+                    effects.append(
+                        log.publish(connection, *published(*rng.choices([0, 5, 20, 300], k=rng.randint(1, 40))))
+                    )
+                case 1 | 2 if log.unanswered:
+                    log.step(log.unanswered.popleft())
+                case 3:
+                    log.read(rng.randint(log.admission._position, len(log.connections)))
+                case _:
+                    log.gone ^= {rng.randint(1, 9)}
+                    log.fails_after = rng.choice([None, None, len(log.connections)])
+            under_way = len(effects) - len(log.answers)
+            assert log.admission.under_way + log.admission.waiting == under_way, (seed, step)
+        log.fails_after = None
+        while not all(map(log.is_done, effects)):
+            while log.unanswered:
+                log.step(log.unanswered.popleft())
+            log.read()
+        log.read()
+        assert log.is_empty(), seed
 
 
 def test_connection_of_which_much_waits_may_not_publish_more_and_holds_up_nobody_else() -> None:
-    admission = Log().admission
-    admission.wanted(Append(published(WAITING_BYTES_PER_CONNECTION), ignore_result, 1))
-    assert not admission.has_room(1) and admission.has_room(2)
+    log = Log()
+    log.publish(200, *published(1_000), *published(1_000))
+
+    def wait(connection: int, size: int) -> None:
+        """Have so many bytes of a connection wait."""
+        log.factor = 1 / size
+        log.publish(connection, *published(size))
+        log.factor = 1.0
+
+    wait(1, WAITING_BYTES_PER_CONNECTION)
+    assert not log.admission.has_room(1) and log.admission.has_room(2)
     for connection in range(3, 3 + WAITING_BYTES // WAITING_BYTES_PER_CONNECTION):
-        admission.wanted(Append(published(WAITING_BYTES_PER_CONNECTION), ignore_result, connection))
-    admission.wanted(Append(published(1), ignore_result, 100))
-    assert admission.has_room(2), "nothing of it waits"
-    assert not admission.has_room(100)
-    admission.wanted(Append(published(WAITING_BYTES), ignore_result, 101))
-    assert not admission.has_room(2)
-
-
-async def test_cancelled_publish_returns_its_budget_at_any_time() -> None:
-    log, rng = Log(), random.Random(7)
-    tasks = [log.publish(number, *published(*[20] * 10)) for number in range(1, 20)]
-    await turns()
-    for _ in range(100):
-        log.admission.read(len(log.connections), LONG_S)
-        # Perhaps it was let in just now, and has not had its turn.
-        rng.choice(tasks).cancel()
-        for _ in range(rng.randrange(3)):
-            await asyncio.sleep(0)
-    while not all(task.done() for task in tasks):
-        await log.read()
-    await log.read()
-    assert log.is_empty()
+        wait(connection, WAITING_BYTES_PER_CONNECTION)
+    wait(100, 1)
+    assert log.admission.has_room(2), "nothing of it waits"
+    assert not log.admission.has_room(100)
+    wait(101, WAITING_BYTES)
+    assert not log.admission.has_room(2)
 
 
 def test_fair_order_completes_no_job_later_than_equal_shares_would() -> None:
@@ -318,39 +350,34 @@ def test_waiting_job_is_overtaken_by_a_bounded_number_of_later_ones() -> None:
     assert len(order._finish) < 1_000 and len(order._next) < 10_000
 
 
-async def test_what_takes_less_than_foreseen_is_admitted_with_more_of_its_kind() -> None:
+def test_what_takes_less_than_foreseen_is_admitted_with_more_of_its_kind() -> None:
     log = Log()
 
-    async def admitted_together() -> int:
+    def admitted_together() -> int:
         read = len(log.connections)
-        task = log.publish(1, *published(*[20] * 200))
-        await turns()
+        effect = log.publish(1, *published(*[20] * 200))
         together = len(log.connections) - read
-        while not task.done():
+        while not log.is_done(effect):
             more, read = len(log.connections) - read, len(log.connections)
-            await log.read(spent_s=more * 0.002)
-        await log.read(spent_s=(len(log.connections) - read) * 0.002)
+            log.read(spent_s=more * 0.002)
+        log.read(spent_s=(len(log.connections) - read) * 0.002)
         return together
 
-    first = await admitted_together()
+    first = admitted_together()
     for _ in range(5):
-        last = await admitted_together()
+        last = admitted_together()
     assert last > 5 * first
     assert log.is_empty()
 
 
-async def test_what_takes_longer_than_it_did_is_admitted_as_it_was_foreseen_at_once() -> None:
+def test_what_takes_longer_than_it_did_is_admitted_as_it_was_foreseen_at_once() -> None:
     log = Log()
-    task = log.publish(1, *published(*[20] * 500))
-    await turns()
+    effect = log.publish(1, *published(*[20] * 500))
     at_first = sum(log.appends)
-    while not task.done():
-        await log.read(spent_s=0.001)
+    log.read_until(effect, spent_s=0.001)
     last = log.publish(1, *published(*[20] * 500))
-    await turns()
-    await log.read()
+    log.read()
     before = sum(log.appends)
-    await log.read()
+    log.read()
     assert sum(log.appends) - before <= 2 * at_first
-    while not last.done():
-        await log.read()
+    log.read_until(last)

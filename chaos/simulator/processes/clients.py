@@ -738,19 +738,21 @@ class Client:
         if subscription not in self.ended:
             self.subscribe(subscription, *self.policies[subscription])
 
-    def publish(self, number: int, secrets: Secrets = OPEN) -> None:
-        """Publish a notification with the attribute `n`, and as its priority the remainder of `number` by PRIORITIES.
+    def publish(self, number: int, secrets: Secrets = OPEN, *, count: int = 1) -> None:
+        """Publish notifications with the attribute `n`, and as their priority the remainder of `n` by PRIORITIES.
 
-        :attr:`safe` has its coordinate once the proxy has acknowledged it.
+        :attr:`safe` has the coordinate of each once the proxy has acknowledged it.
 
         Args:
-            number: unused so far, in the whole world.
-            secrets: by which the notification reaches subscriptions.
+            number: the attribute of the first one; the others have the numbers behind it, all unused so far in the
+                whole world.
+            secrets: by which the notifications reach subscriptions.
+            count: of the notifications, which go in one frame.
         """
-        self.world.keys_of[number] = secrets
         keys = secrets.published().listed()
-        body = Notification({"n": number, PRIORITY: number % PRIORITIES}).body
-        sequence = self.protocol.publish(body, keys, insecure=secrets.insecure)
-        self.numbers[sequence] = number
+        for n in range(number, number + count):
+            self.world.keys_of[n] = secrets
+            body = Notification({"n": n, PRIORITY: n % PRIORITIES}).body
+            self.numbers[self.protocol.publish(body, keys, insecure=secrets.insecure)] = n
         self.protocol.flush()
         self._speak()

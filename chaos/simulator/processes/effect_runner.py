@@ -23,10 +23,22 @@ from chaos.simulator.processes.links import history
 from federation.messages import LogEndMessage
 from handover.machine import Deadline
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
+from node.machines.append_admission import (
+    AdmissionEffect,
+    AdmissionInput,
+    AppendAdmission,
+    AppendCompleted,
+    AppendPart,
+    AppendRequested,
+    EstimateCosts,
+    Estimated,
+    LogFolded,
+    PartAppended,
+)
 from node.machines.journal_queue import Answer, Failed, JournalQueue, Put, Write, Written
 from proxy.core import effects
 from proxy.core.durability_law import LAW
-from proxy.core.inputs import PeerSent
+from proxy.core.inputs import EffectCompleted, PeerSent
 from proxy.core.settings import Settings
 from proxy.engine import Engine
 from waypost.clock import NEVER
@@ -48,6 +60,8 @@ SLOW_DISK_MS = 1_500
 PUT_SITE_MS = 10
 NOTE_MS = 2
 HASH_MS = 40
+FOLDING_S = 3_600.0
+"""Processor time of what is folded, in seconds: never less than was foreseen."""
 _Between = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | LogEndMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
@@ -72,6 +86,8 @@ class PerformingProcess(Process):
         """The number of the next reads of the disk that fail."""
         self.append_ms = 0
         """The delay of an append to the log, in ms."""
+        self.matching_ns = 0
+        """The estimate of the time that the matching of a notification takes, in ns."""
         self.journal_ms = 0
         """The delay of facts on their way to the journal, in ms."""
         self.slow_until = 0
@@ -135,6 +151,7 @@ class EffectRunner:
         self._node = node
         self._journal, self._journal_due = JournalQueue(), NEVER
         self._appends_until = node.world.clock.time_ms
+        self._admission = AppendAdmission()
         """The time until which appends are under way."""
 
     def perform(self, effect: effects.Effect) -> None:
@@ -283,14 +300,42 @@ class EffectRunner:
         self._node.trace(f"{word} {effect.session} at epoch {new.epoch}")
         return answer
 
+    def log_folded(self, position: int) -> None:
+        """Note that the log is folded below the offset `position`; append what there is room for now."""
+        self._step_admission(LogFolded(position, FOLDING_S))
+
     def _append(self, effect: effects.Append) -> None:
+        self._step_admission(AppendRequested(effect))
+
+    def _step_admission(self, input: AdmissionInput) -> None:
+        """Step the admission of appends, and perform what comes out, as node/shell/node.py does."""
+        for effect in self._admission.step(input, self._node.world.clock.time_ms):
+            self._perform_admission(effect)
+
+    def _perform_admission(self, effect: AdmissionEffect) -> None:
+        match effect:
+            case EstimateCosts(is_first=True):
+                self._estimate(effect)
+            case EstimateCosts():
+                self._node.schedule(0, partial(self._estimate, effect))
+            case AppendPart():
+                self._append_part(effect)
+            case AppendCompleted(append=append, answer=answer):
+                self._node.step_engine(EffectCompleted(append.on_done, answer))
+            case _:
+                assert_never(effect)
+
+    def _estimate(self, effect: EstimateCosts) -> None:
+        self._step_admission(Estimated(effect.number, [self._node.matching_ns] * len(effect.bodies)))
+
+    def _append_part(self, part: AppendPart) -> None:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self._node.world, self._node.world.clock.time_ms
         if self._node.is_log_replaced:
-            self._node.answer(1, effect.on_done, LogReplaced("the log is not what was read of it"))
+            self._part_appended(1, part, LogReplaced("the log is not what was read of it"))
             return
         if self._node.guarded_log.has_to_wait:
-            self._node.guarded_log.add_waiting(lambda: self._append(effect))
+            self._node.guarded_log.add_waiting(lambda: self._append_part(part))
             return
         self._appends_until = max(self._appends_until, now + world.delay() + self._node.append_ms)
         failed = world.chances(world.faults.writes)
@@ -308,7 +353,7 @@ class EffectRunner:
             if interruptions != world.logs[self._node.site].interruptions:
                 answer = LogUnavailable("the connection broke off")
             elif done:
-                answer = world.appended(self._node.site, list(effect.records))
+                answer = world.appended(self._node.site, list(part.records))
                 if answer and answer[0] < read_below:
                     answer = replaced("the log appends where it was read already", answer[0])
                 elif answer and self._node.engine is engine and not failed:
@@ -316,9 +361,12 @@ class EffectRunner:
             if failed and not isinstance(answer, LogReplaced):
                 answer = LogUnavailable("no answer")
             if self._node.engine is engine:
-                self._node.answer(world.delay(), effect.on_done, answer)
+                self._part_appended(world.delay(), part, answer)
 
         world.later(self._appends_until - now, act)
+
+    def _part_appended(self, wait_ms: int, part: AppendPart, answer: object) -> None:
+        self._node.schedule(wait_ms, lambda: self._step_admission(PartAppended(part.number, answer)))
 
     def _use_store(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> None:
         saving = isinstance(effect, effects.Save)

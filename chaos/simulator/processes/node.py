@@ -406,6 +406,7 @@ class Node(PerformingProcess):
         if batch:
             self.step_engine(RecordsRead(batch))
             self.advance_seen(batch[-1][0] + 1)
+            self._effects.log_folded(batch[-1][0] + 1)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
 

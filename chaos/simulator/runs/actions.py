@@ -33,16 +33,21 @@ def _node(world: World, pick: int) -> Node:
     return list(world.nodes.values())[pick % len(world.nodes)]
 
 
-def publish(world: World, pick: int, number: int, keys: Secrets) -> None:
-    """Have the producer at one proxy publish a notification.
+PUBLISHES = {"publish": 1, "publish a burst": 6}
+"""Actions that publish, and how many notifications each publishes, in one frame."""
+
+
+def publish(world: World, pick: int, number: int, keys: Secrets, count: int) -> None:
+    """Have the producer at one proxy publish notifications.
 
     Args:
         world: with a client ``p-PROXY`` for each proxy.
         pick: any number from 0, which picks the proxy.
-        number: of the notification, its attribute `n`; unused so far.
-        keys: the secrets by which it reaches subscriptions.
+        number: the attribute `n` of the first one; unused so far, as those behind it.
+        keys: the secrets by which they reach subscriptions.
+        count: of the notifications.
     """
-    world.clients[f"p-{_node(world, pick).proxy}"].publish(number, keys)
+    world.clients[f"p-{_node(world, pick).proxy}"].publish(number, keys, count=count)
 
 
 def _move(world: World, client: Client, pick: int, number: int) -> None:
@@ -396,6 +401,7 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
 AIMED = frozenset(ACTIONS) - {
     WAIT,
     "publish",
+    "publish a burst",
     "step a clock",
     "compact the registry",
     "copy the registry",

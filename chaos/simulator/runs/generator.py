@@ -71,6 +71,8 @@ HAS_ROAMING = 0.2
 """With this chance receivers of a schedule go to the nearest proxy, and come nearer to others."""
 HAS_AHEAD = 0.1
 """With this chance receivers with a state beyond the ends of all logs attach to sessions of a schedule."""
+HAS_BURSTS = 0.3
+"""With this chance producers of a schedule publish several notifications in one frame."""
 HAS_LOST_STATES = 0.15
 """With this chance receivers of a schedule lose their delivery state."""
 HAS_FORGOTTEN_SITES = 0.3
@@ -98,6 +100,7 @@ def draw(seed: int) -> Schedule:
     run = perhaps(run, "roaming", HAS_ROAMING, with_roaming)
     run = perhaps(run, "ahead", HAS_AHEAD, with_receivers_ahead)
     run = perhaps(run, "lost states", HAS_LOST_STATES, with_lost_states)
+    run = perhaps(run, "bursts", HAS_BURSTS, with_bursts)
     run = perhaps(run, "end", HAS_ENDS, with_orderly_ends)
     run = perhaps(run, "restore", HAS_RESTORES, with_restored_registry)
     run = perhaps(run, "retention", HAS_RETENTION, with_retention)
@@ -218,6 +221,12 @@ def with_lost_states(run: Schedule) -> Schedule:
     """Return a copy of a schedule with new steps, drawn by its seed: receivers lose their delivery state."""
     rng = random.Random(f"lost states {run.seed}")
     return _with_steps(run, rng, 3, lambda: "lose the state of a client")
+
+
+def with_bursts(run: Schedule) -> Schedule:
+    """Return a copy of a schedule with new steps, drawn by its seed: producers publish bursts."""
+    rng = random.Random(f"bursts {run.seed}")
+    return _with_steps(run, rng, 5, lambda: "publish a burst", longest_ms=100)
 
 
 def with_forgotten_sites(run: Schedule) -> Schedule:

@@ -19,7 +19,7 @@ from chaos.simulator.environment.environment import ROAMING
 from chaos.simulator.environment.secrets import ANNOUNCED_SECRETS, OPEN
 from chaos.simulator.kernel.kernel import Faults
 from chaos.simulator.kernel.recorder import STEPS
-from chaos.simulator.runs.actions import ACTIONS, EXPRESSIONS, publish
+from chaos.simulator.runs.actions import ACTIONS, EXPRESSIONS, PUBLISHES, publish
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Shape, World
 from waypost.client.options import AttachOptions
@@ -129,12 +129,13 @@ class Schedule:
         number, features = 0, self.features
         for wait, name, pick in self.script if script is None else script:
             world.run(wait)
-            if name == "publish":
-                number += 1
+            count = PUBLISHES.get(name, 0)
+            first, number = number + 1, number + count
             world.note(f"--- {name} {pick}", by=STEPS)
             world.met.update(meetings(world, features, name))
-            if name == "publish":
-                publish(world, pick, number, ANNOUNCED_SECRETS[number % len(ANNOUNCED_SECRETS)] if self.keyed else OPEN)
+            if count:
+                secrets = ANNOUNCED_SECRETS[number % len(ANNOUNCED_SECRETS)] if self.keyed else OPEN
+                publish(world, pick, first, secrets, count)
             else:
                 ACTIONS[name](world, client, pick, number)
         world.run(1_000)

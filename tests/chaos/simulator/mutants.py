@@ -25,6 +25,7 @@ from tests.chaos.simulator import (
     mutants_of_keys,
     mutants_of_lifecycles,
     mutants_of_log_epochs,
+    mutants_of_publishing,
     mutants_of_reliability,
     mutants_of_restores,
     mutants_of_trees,
@@ -45,6 +46,7 @@ _MODULES = (
     mutants_of_restores,
     mutants_of_trees,
     mutants_of_covering,
+    mutants_of_publishing,
 )
 MUTANTS = {mutant.name: mutant for module in _MODULES for mutant in module.MUTANTS}
 MASKED = {
