@@ -126,8 +126,7 @@ def is_idle(world: World) -> bool:
             return False
         if client.open or client.protocol.waiting or not client.protocol.attached:
             return False
-        origins = _connected_origins(world, client)
-        if any(origins - client.promised.get(name, {}).keys() for name in client.requests.keys() - client.ended):
+        if client.requests.keys() - client.ended - client.promised.keys():
             return False
     frontiers = []
     for node in world.nodes.values():
@@ -146,7 +145,15 @@ def is_idle(world: World) -> bool:
             behind = any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values())
             if session.role is not Role.SERVING or behind or _closed_gates(world, engine.state.site, session):
                 return False
-    return True
+    return not any(_lacks_promises(world, client) for client in world.clients.values())
+
+
+def _lacks_promises(world: World, client: Client) -> bool:
+    """Tell whether a client that is served waits for promises of origins that links connect with its session."""
+    if client.session is None or client.refused or client.gone or client.stopped:
+        return False
+    origins = _connected_origins(world, client)
+    return any(origins - client.promised[name].keys() for name in client.requests.keys() - client.ended)
 
 
 def _closed_gates(world: World, site: SiteId, session: Session) -> list[Origin]:
