@@ -23,6 +23,7 @@ from chaos.simulator.processes.peer_channels import PeerChannel
 from federation.links.bounds import LinkBounds
 from federation.ports import LinkRow, TreeRow
 from federation.site.dispatching_tree import Tree, choose_edges
+from node.machines.forgotten_site import LOOK_MS, OwnersStay
 from proxy.core.settings import EngineBounds
 from waypost.client.options import AttachOptions
 from waypost.identity import Coordinate, Edge, ProxyId, SiteId, edge, log_epoch_of
@@ -231,18 +232,18 @@ class World(Environment):
         """Have an operator forget a site: its changelog's address and its links are removed from the registry.
 
         The command's rule holds (`waypost sites forget`): nothing is done while one of its proxies has a lease, or a
-        session's owner has none. And the operator has waited, as docs/operating.md says, until each owner has written a
-        checkpoint of its session since it took it over.
+        session's owner has none, nor before each session has had one owner for a while.
         """
+        self._forget_site(site, OwnersStay(self.registry.owners, self.clock.time_ms))
+
+    def _forget_site(self, site: SiteId, owners: OwnersStay) -> None:
         there = {proxy for proxy, _ in self.registry.incarnations}
-        rows = {session: row for session, row in self.registry.owners.items() if not row.deleted}
-        others = [changelog for name, changelog in self.changelogs.items() if name != site]
-        is_written = all(
-            any(checkpoint.epoch == row.epoch for log in others for checkpoint in log.latest(session))
-            for session, row in rows.items()
-        )
-        is_lonely = any(row.proxy not in there for row in rows.values())
-        if is_lonely or not is_written or not self.registry.forget_site(site):
+        if any(row.proxy not in there for row in self.registry.owners.values() if not row.deleted):
+            return
+        if not owners.look(self.registry.owners, self.clock.time_ms):
+            self.later(LOOK_MS, lambda: self._forget_site(site, owners))
+            return
+        if not self.registry.forget_site(site):
             return
         self.note(f"site {site} is forgotten", narrate=True, by=REGISTRY)
         for sites in [sites for sites, row in self.registry.links.items() if site in sites and not row.removed]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from typing import Any
 
-from federation.ports import LinkRow, Reloaded
+from federation.ports import LinkRow, Registry, Reloaded
 from federation.site.log_epochs import raised
 from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
+from node.machines.forgotten_site import LOOK_MS, OWNED_MS, OwnersStay
+from waypost.clock import SystemClock
 from waypost.errors import BadArgument, InUse, NotFound, Refused
-from waypost.identity import Edge, Ownership, SiteId
+from waypost.identity import Edge, SessionId, SiteId
 
 SHOWN = 5
 """Names in a refusal."""
+MOVING_MS = 60_000
+"""Time that is waited for sessions to stay with an owner, in ms."""
 
 
 async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
@@ -81,6 +87,8 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
         config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
         anyway: whether to do so even if sessions may have their last checkpoint at that site alone.
 
+    It takes some seconds: each session that was taken over just now has to have a checkpoint elsewhere first.
+
     Raises:
         BadArgument: `site` is empty.
         BadConfiguration: a TLS file cannot be used.
@@ -98,15 +106,10 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
             there = ", ".join(_known(state)) or "none"
             raise NotFound(f"the registry knows of no site {site}, or no more; there are {there}", field="site")
         _refuse_if_live(state, name)
-        lonely = sorted(session for session, row in state.owners.items() if _is_lonely(state, row))
-        if lonely and not anyway:
-            first = ", ".join(lonely[:SHOWN]) + (", ..." if len(lonely) > SHOWN else "")
-            raise Refused(
-                f"{len(lonely)} sessions are owned by proxies that do not run ({first}); the last checkpoint of some "
-                f"may be at {site} alone",
-                field="site",
-                hint="attach to them first, so that they are taken over; or --anyway: what only it has is lost",
-            )
+        lonely = _lonely(state)
+        if not anyway:
+            _refuse_if_lonely(lonely, site)
+            await _wait_for_checkpoints(registry, state, site)
         # First, and all or nothing: a proxy of the site may have begun meanwhile.
         if not await registry.forget_site(name):
             raise InUse(f"a proxy of site {site} has begun to run", field="site", hint="stop it first")
@@ -138,8 +141,44 @@ def _refuse_if_live(state: Reloaded, site: SiteId) -> None:
         )
 
 
-def _is_lonely(state: Reloaded, owner: Ownership) -> bool:
-    return not owner.deleted and owner.proxy not in state.proxies
+def _lonely(state: Reloaded) -> list[SessionId]:
+    """Return the sessions whose owner does not run, in order of name."""
+    return sorted(
+        session for session, row in state.owners.items() if not row.deleted and row.proxy not in state.proxies
+    )
+
+
+def _refuse_if_lonely(lonely: list[SessionId], site: str) -> None:
+    if lonely:
+        raise Refused(
+            f"{len(lonely)} sessions are owned by proxies that do not run ({_shown(lonely)}); the last checkpoint of "
+            f"some may be at {site} alone",
+            field="site",
+            hint="attach to them first, so that they are taken over; or --anyway: what only it has is lost",
+        )
+
+
+async def _wait_for_checkpoints(registry: Registry, state: Reloaded, site: str) -> None:
+    """Wait until each session has had one owner for a while (node/machines/forgotten_site.py)."""
+    clock = SystemClock()
+    owners, ends_ms = OwnersStay(state.owners, clock.now_ms()), clock.now_ms() + MOVING_MS
+    if owners.waiting:
+        print(f"waiting {OWNED_MS / 1000:g} s: sessions that moved just now get a checkpoint first", file=sys.stderr)
+    while not owners.look(state.owners, clock.now_ms()):
+        if clock.now_ms() > ends_ms:
+            raise Refused(
+                f"{len(owners.waiting)} sessions move again and again ({_shown(owners.waiting)}); the last checkpoint "
+                f"of some may be at {site} alone",
+                field="site",
+                hint="try again later; or --anyway: what only it has is lost",
+            )
+        await asyncio.sleep(LOOK_MS / 1000)
+        state = await all_rows(registry)
+        _refuse_if_lonely(_lonely(state), site)
+
+
+def _shown(sessions: list[SessionId]) -> str:
+    return ", ".join(sessions[:SHOWN]) + (", ..." if len(sessions) > SHOWN else "")
 
 
 def _known(state: Reloaded) -> list[SiteId]:

@@ -1,0 +1,47 @@
+"""When operators may forget a site: no session has its last checkpoint there alone. Pure.
+
+The proxies of the site are gone, and each session has an owner that runs, at another site. An owner writes a checkpoint
+of each of its sessions at its own site within a second of taking it. So when a session has had one owner for a while,
+it has a checkpoint elsewhere, and whoever owns it after that had that one to begin from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from waypost.identity import Ownership, SessionId
+
+OWNED_MS = 5_000
+"""Time after which an owner has written a checkpoint of a session that it took, in ms."""
+LOOK_MS = 500
+"""The interval at which the registry's rows are looked at, in ms."""
+
+
+class OwnersStay:
+    """Tells whether every session that there was at first has had one owner for OWNED_MS. Later ones begin with a
+    checkpoint elsewhere.
+
+    Args:
+        owners: the registry's rows of sessions.
+    """
+
+    def __init__(self, owners: Mapping[SessionId, Ownership], now_ms: int) -> None:
+        self._waiting = {session: (row, now_ms) for session, row in owners.items() if not row.deleted}
+        """Each session that has not had one owner for so long: the owner, and since when it is known."""
+
+    @property
+    def waiting(self) -> list[SessionId]:
+        """The sessions that have not had one owner for so long, in order of name."""
+        return sorted(self._waiting)
+
+    def look(self, owners: Mapping[SessionId, Ownership], now_ms: int) -> bool:
+        """Look at the registry's rows as they are at `now_ms`; return whether nothing waits any more."""
+        for session, (row, since_ms) in list(self._waiting.items()):
+            present = owners.get(session)
+            if present is None or present.deleted:
+                del self._waiting[session]
+            elif present != row:
+                self._waiting[session] = (present, now_ms)
+            elif now_ms - since_ms >= OWNED_MS:
+                del self._waiting[session]
+        return not self._waiting
