@@ -45,7 +45,6 @@ from federation.site.events import (
 )
 from federation.site.log_epochs import federation_of
 from federation.site.state import SiteState, Snapshot
-from handover.gate import Gate
 from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.tokens import token_key
@@ -451,10 +450,10 @@ class Engine:
         session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():
-            session.gates[origin] = Gate(passed, live_from.get(origin, NOTHING))
+            session.gate(origin, passed, live_from.get(origin, NOTHING))
         for origin, offset in seen.items():
             if origin not in session.gates:
-                session.gates[origin] = Gate(offset, live_from.get(origin, NOTHING))
+                session.gate(origin, offset, live_from.get(origin, NOTHING))
         session.expire_unpersisted_copy(session.frontier(live_from))
         self.sessions.put(session)
         self.coverage.watch(session)
@@ -758,8 +757,7 @@ def _begin(
         state.begin(first, known, log_epoch)
         return state, {}
     state = SiteState.restore(settings.site, settings.neighbours, restored.site.state)
-    state.position = restored.site.position
-    state.acceptance = Acceptance.restore(state.site, restored.site.acceptance)
+    state.resume_at(restored.site.position, restored.site.acceptance)
     if first <= state.position:
         return state, {}
     state.begin(first, known, log_epoch)

@@ -32,6 +32,8 @@ VALUES = {
     "Mapping",
 }
 """Types of arguments that are no parts."""
+OF_SESSIONS = {"session", "shadow", "copy", "receiver", "subscription", "orphan"}
+"""Names of variables that hold a session, or a part of one."""
 
 
 def constructors() -> list[tuple[str, list[str]]]:
@@ -66,6 +68,24 @@ def test_only_a_connection_changes_what_it_knows_of_its_client(path: Path) -> No
     assignments = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assign)]
     targets = [target for assignment in assignments for target in assignment.targets]
     assert not [target.lineno for target in targets if ast.unparse(target).startswith("connection.")]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if not path.is_relative_to(ROOT / "proxy/session")], ids=lambda path: path.name
+)
+def test_a_session_is_changed_by_itself_alone(path: Path) -> None:
+    """Its copies, receivers and subscriptions too: each piece of state has one writer."""
+    assignments = [
+        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assign | ast.AugAssign)
+    ]
+    targets = [
+        part
+        for node in assignments
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+    ]
+    changed = [ast.unparse(target) for target in targets if isinstance(target, ast.Attribute | ast.Subscript)]
+    assert [target for target in changed if target.split(".")[0] in OF_SESSIONS and "." in target.split("[")[0]] == []
 
 
 @pytest.mark.parametrize("room", MACHINE_ROOMS)

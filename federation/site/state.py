@@ -843,6 +843,19 @@ class SiteState:
         state._restore(read_snapshot(data))
         return state
 
+    def resume_at(self, position: int, acceptance: bytes) -> None:
+        """Go on at an offset behind the snapshot: the log is read again from there for what it means alone.
+
+        Args:
+            position: the offset of the next record.
+            acceptance: what the store has of the acceptance there (:meth:`Acceptance.restore`).
+
+        Raises:
+            BadRecord: that is damaged.
+        """
+        self.position = position
+        self.acceptance = Acceptance.restore(self.site, acceptance)
+
     def _restore(self, snapshot: Snapshot) -> None:
         self.position = snapshot.position
         self.acceptance = Acceptance(

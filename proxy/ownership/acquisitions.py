@@ -332,7 +332,7 @@ class Acquisitions:
 
     def _new_session(self, session: SessionId, epoch: Epoch) -> Session:
         new = Session(session, epoch, Role.DORMANT)
-        new.created_at = dict(self._env.state.frontier)
+        new.begin_at(self._env.state.frontier)
         return new
 
     def _rebuild(self, machine: Acquisition, checkpoint: Checkpoint) -> None:

@@ -370,7 +370,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             shadow = Session(prepared.session, incoming.machine.owned.epoch, Role.SHADOW)
             self._persister.store.replace_copy(shadow.id)
         incoming.shadow, incoming.copy = shadow, prepared.copy
-        shadow.epoch = incoming.machine.owned.epoch
+        shadow.copied_from(incoming.machine.owned.proxy, incoming.machine.owned.epoch)
         shadow.describe(prepared.descriptor)
         incoming.stored = prepared.stored
         incoming.progress_ms = self._env.time.now_ms
@@ -438,7 +438,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         before = _interests(shadow)
         shadow.describe(frozen.descriptor)
         shadow.merge(self._env.state.continued(frozen.cut), self._env.state.frontier, frozen.oldest, frozen.next_number)
-        shadow.epoch, shadow.source = incoming.machine.wanted.epoch, incoming.machine.owned.proxy
+        shadow.copied_from(incoming.machine.owned.proxy, incoming.machine.wanted.epoch)
         if _interests(shadow) != before:
             for origin, gate in shadow.gates.items():
                 gate.restart(self._env.state.frontier.get(origin, NOTHING))
@@ -483,7 +483,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._served.drop(shadow)
             return None
         self._served.withdraw(shadow)
-        shadow.gates.clear()
+        shadow.drop_gates()
         return PartialCopy(shadow, incoming.copy, self._env.time.now_ms + COPY_KEPT_MS)
 
     def _forget(self, session: SessionId) -> None:

@@ -132,7 +132,7 @@ class Session:
         self._room_taken = 0
         """Bytes of the descriptor, as far as counted since it was measured."""
         self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
-        self.gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
+        self._gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
         self.seen_beyond_log: dict[Origin, int] = {}
         """By origin, the offset seen, where that is above what the site's log brings here."""
         self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
@@ -434,7 +434,7 @@ class Session:
                 del self.seen_beyond_log[origin]
             else:
                 seen[origin] = offset
-        for origin, gate in self.gates.items():
+        for origin, gate in self._gates.items():
             if gate.seen is None:
                 seen.pop(origin, None)
             else:
@@ -451,7 +451,7 @@ class Session:
             site: the frontier of the site log, as read here.
         """
         further = {origin: seen for origin, seen in self.seen_beyond_log.items() if seen > site.get(origin, NOTHING)}
-        return further | {origin: gate.seen for origin, gate in self.gates.items()}
+        return further | {origin: gate.seen for origin, gate in self._gates.items()}
 
     def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
         """Take a live match; tell whether it was stored at once.
@@ -465,15 +465,15 @@ class Session:
         """
         if self.seen_beyond_log and stored.offset <= self.seen_beyond_log.get(stored.origin, NOTHING):
             return False
-        if not self.gates and self.role is SERVING:
+        if not self._gates and self.role is SERVING:
             self.accept(stored, matched)
             return True
-        gate = self.gates.get(stored.origin)
+        gate = self._gates.get(stored.origin)
         if gate is None and self.role is SHADOW:
-            gate = self.gates[stored.origin] = Gate(None, NOTHING)
+            gate = self._gates[stored.origin] = Gate(None, NOTHING)
         elif gate is None and self.role is FROZEN:
             # Learnt after the freeze, and before its first match nothing was passed over.
-            gate = self.gates[stored.origin] = Gate(stored.offset - 1, stored.offset - 1)
+            gate = self._gates[stored.origin] = Gate(stored.offset - 1, stored.offset - 1)
         if gate is None:
             self.accept(stored, matched)
             return True
@@ -501,16 +501,27 @@ class Session:
             seen: the frontier up to which the session has all; None: not known (a shadow).
         """
         for origin in {**site, **(seen or {})}:
-            self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
+            self.gate(origin, None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
-    def gate(self, origin: Origin, seen: int) -> None:
-        """Close a gate for an origin up to which the session has all that the live stream has brought; it takes the
-        place of any gate that the origin has.
+    @property
+    def gates(self) -> Mapping[Origin, Gate[tuple[StoredNotification, Matched]]]:
+        """The closed gates, by origin; a view. The session alone closes and opens them."""
+        return self._gates
+
+    def gate(self, origin: Origin, seen: int | None, live_from: int | None = None) -> None:
+        """Close a gate for an origin; it takes the place of any gate that the origin has.
 
         Args:
-            seen: the last offset seen, by the session and by the site log; live matches above it wait.
+            seen: the last offset that the session has seen; None: not known, as of a shadow.
+            live_from: the offset above which live matches come, and wait; None: above `seen`.
         """
-        self.gates[origin] = Gate(seen, seen)
+        if live_from is None:
+            live_from = NOTHING if seen is None else seen
+        self._gates[origin] = Gate(seen, live_from)
+
+    def drop_gates(self) -> None:
+        """Remove all gates, with what waits behind them: the session is a copy that nothing is matched for."""
+        self._gates.clear()
 
     def begin_serving(self, epoch: Epoch, now_ms: int) -> None:
         """Change the role to SERVING at an epoch of which the registry names us the owner. Gates stay closed; entries
@@ -530,6 +541,18 @@ class Session:
         self.delivered.clear()
         self.remove_acknowledged()
 
+    def begin_at(self, frontier: Mapping[Origin, int]) -> None:
+        """Set the frontier above which a session that is made now takes notifications."""
+        self.created_at = dict(frontier)
+
+    def copied_from(self, source: ProxyId, epoch: Epoch) -> None:
+        """Set the proxy from which a copy comes, and its epoch: the source's, and from the merge on the wanted one."""
+        self.source, self.epoch = source, epoch
+
+    def count_delivered(self, at: ProxyId, count: int) -> None:
+        """Count notifications that were delivered to a receiver whose client is connected at this proxy."""
+        self.delivered[at] += count
+
     def raise_epoch(self, epoch: Epoch) -> None:
         """Set the epoch to a later one at which the session is known to be served; a lower one changes nothing."""
         self.epoch = max(self.epoch, epoch)
@@ -545,7 +568,7 @@ class Session:
         """
         cut = self.frontier(site)
         for origin in site:
-            if origin not in self.gates:
+            if origin not in self._gates:
                 self.gate(origin, cut[origin])
         self.become(Role.FROZEN)
         return cut
@@ -568,7 +591,7 @@ class Session:
         """
         cut = {**self.promised_from(), **cut}
         for origin in {**cut, **site}:
-            gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
+            gate = self._gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
             gate.seen = cut.get(origin)
         self._begin_with(oldest)
         self.entries.next_number = following
@@ -583,7 +606,7 @@ class Session:
         Raises:
             KeyError: there is no gate.
         """
-        gate = self.gates.pop(origin)
+        gate = self._gates.pop(origin)
         gate.open(lambda _, item: self.accept(*item))
         if gate.seen is not None:
             self.seen_beyond_log[origin] = gate.seen

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from federation.messages import CatchUp
 from federation.site.events import LogDamaged, OriginClosed
-from handover.gate import Gate
 from proxy.core.effects import FetchHistory, History, Send
 from proxy.core.environment import Environment
 from proxy.core.events import DeliveryDue
@@ -372,4 +371,4 @@ class Coverage:
 
 def _gate(session: Session, origin: Origin, seen: int, from_above: int) -> None:
     """Close a gate; what a shadow has seen it learns at the merge."""
-    session.gates[origin] = Gate(None if session.role is Role.SHADOW else seen, from_above)
+    session.gate(origin, None if session.role is Role.SHADOW else seen, from_above)

@@ -230,7 +230,10 @@ def with_bursts(run: Schedule) -> Schedule:
 
 
 def with_forgotten_sites(run: Schedule) -> Schedule:
-    """Return a copy of a schedule with new steps, drawn by its seed: a site ends for good, and operators forget it."""
+    """Return a copy of a schedule with new steps, drawn by its seed: a site ends for good, and operators forget it.
+
+    Often a disk is lost soon after that: what it had must be elsewhere by then.
+    """
     rng = random.Random(f"forgotten sites {run.seed}")
     script = list(run.script)
     place = rng.randint(0, len(script))
@@ -238,6 +241,8 @@ def with_forgotten_sites(run: Schedule) -> Schedule:
     for _ in range(rng.randint(1, 3)):
         step = (rng.randint(0, 3_000), "forget a site", rng.getrandbits(16))
         script.insert(rng.randint(place + 1, len(script)), step)
+    if rng.random() < 0.5:
+        script += [(rng.randint(0, 7_000), "crash and lose the disk", rng.getrandbits(16)) for _ in range(2)]
     return replace(run, script=script)
 
 

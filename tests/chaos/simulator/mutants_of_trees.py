@@ -14,6 +14,7 @@ from federation.links.tree_keeper import TreeKeeper
 from federation.site.acceptance import Acceptance
 from federation.site.events import Event
 from federation.site.state import SiteState
+from node.machines.forgotten_site import OwnersStay
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
@@ -73,6 +74,13 @@ def _not_after_a_repair() -> Iterator[None]:
 
 
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "forgets a site at once",
+        "a site is forgotten before the new owners of its sessions have written a checkpoint",
+        replaced(OwnersStay, "look", lambda self, owners, now_ms: True),
+        ("LOST",),
+        kept=("planted-98744659",),
+    ),
     Mutant(
         "forwards what nobody asked for",
         "a link forwards all notifications, whatever the neighbour wants",
