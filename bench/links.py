@@ -15,7 +15,7 @@ import msgspec
 from bench.measurement import Row
 from chaos.experiments.hierarchy import Federation, Hierarchy, nothing_covers
 from federation.links.bounds import LinkBounds
-from federation.links.effects import Append, Elect, FindEnd, ReadLog, SendPeer
+from federation.links.effects import AppendRecords, Elect, FindEnd, ReadLog, SendNeighbour
 from federation.links.forwarding_filter import Position
 from federation.links.link_receiver import LinkReceiver
 from federation.links.link_sender import LinkSender
@@ -108,10 +108,10 @@ class _Link:
                     effect.on_done(1, 0)
                 case FindEnd():
                     effect.on_done(len(self._far_log), 0)
-                case Append():
+                case AppendRecords():
                     effect.on_done(self._appended(list(effect.records)), 0)
                     self._receiver.folded(0)
-                case SendPeer(message=message):
+                case SendNeighbour(message=message):
                     self._to_near(decode_peer_message(msgspec.msgpack.encode(message)))
                 case _:
                     raise AssertionError(effect)
@@ -137,7 +137,7 @@ class _Link:
                 case ReadLog(offset=offset, limit=limit):
                     read = self._log[offset : offset + limit]
                     effect.on_done([(offset + at, decode_record(data)) for at, data in enumerate(read)], 0)
-                case SendPeer(message=message):
+                case SendNeighbour(message=message):
                     frame = msgspec.msgpack.encode(message)
                     self.size += len(frame)
                     received = decode_peer_message(frame)

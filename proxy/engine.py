@@ -191,7 +191,7 @@ class Engine:
         is_intact: bool = True,
         log_epoch: int = 1,
     ) -> None:
-        state, seen = _begin(settings, restored if is_intact else None, first, known, log_epoch)
+        state, seen = _state_at_start(settings, restored if is_intact else None, first, known, log_epoch)
         self.state = state
         taken_below = restored.position if restored is not None and is_intact else 0
         time = StepTime(now_ms, unix_ms)
@@ -210,7 +210,7 @@ class Engine:
         self.sessions = SessionTable(lease, Interest(settings.proxy, lease, state, self.output))
         if restored is not None and not is_intact:
             seen = _missing_since(state, restored)
-        self._begin(incarnation)
+        self._begin_incarnation(incarnation)
         env, sessions, output = self.env, self.sessions, self.output
         self.persister = Persister(env, sessions, output)
         promises = Promises(env, sessions, output, self.persister)
@@ -336,7 +336,7 @@ class Engine:
             case _:
                 assert_never(input)
 
-    def _begin(self, incarnation: Incarnation) -> None:
+    def _begin_incarnation(self, incarnation: Incarnation) -> None:
         """Begin an incarnation, as a new writer of the journal. The present one again changes nothing."""
         if incarnation != self.env.lease.incarnation:
             self.env.lease.begin(incarnation)
@@ -624,7 +624,7 @@ class Engine:
 
     def _lease_granted(self, incarnation: Incarnation, until_ms: int, ended: Sequence[Incarnation]) -> None:
         """Begin to serve: register interests, and activate dormant sessions."""
-        self._begin(incarnation)
+        self._begin_incarnation(incarnation)
         for earlier in ended:
             self.output.journal.attest(FactKind.ENDED, proxy=writer_of(self.env.proxy, earlier))
         self.env.lease.granted(until_ms)
@@ -748,7 +748,7 @@ class Engine:
             self._closing_markers.attest_drained()
 
 
-def _begin(
+def _state_at_start(
     settings: Settings, restored: Restored | None, first: int, known: Snapshot | None, log_epoch: int
 ) -> tuple[SiteState, dict[Origin, int]]:
     """Return the site's state, and the frontier up to which we had read, if the log does not go on from there."""

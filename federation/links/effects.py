@@ -18,14 +18,14 @@ from waypost.identity import Edge, Origin, ProxyId, SiteId
 from waypost.records import Record
 
 
-class SendPeer(msgspec.Struct, frozen=True):
+class SendNeighbour(msgspec.Struct, frozen=True):
     """Send a message to a proxy; it may be lost."""
 
     proxy: ProxyId
     message: LinkMessage
 
 
-class Append(msgspec.Struct, frozen=True):
+class AppendRecords(msgspec.Struct, frozen=True):
     """Append records to our site log."""
 
     records: Sequence[Record]
@@ -98,5 +98,15 @@ class SeenBeyond(msgspec.Struct, frozen=True):
 
 
 LinkEffect = (
-    SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Resign | ClaimTree | Ended | EnteredTree | SeenBeyond
+    SendNeighbour
+    | AppendRecords
+    | ReadLog
+    | FindFirst
+    | FindEnd
+    | Elect
+    | Resign
+    | ClaimTree
+    | Ended
+    | EnteredTree
+    | SeenBeyond
 )

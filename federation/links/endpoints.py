@@ -12,7 +12,7 @@ from functools import partial
 from typing import assert_never
 
 from federation.links.bounds import LinkBounds
-from federation.links.effects import Ended, EnteredTree, FindFirst, LinkEffect, Resign, SeenBeyond, SendPeer
+from federation.links.effects import Ended, EnteredTree, FindFirst, LinkEffect, Resign, SeenBeyond, SendNeighbour
 from federation.links.filter_requests import FilterInstaller, request_of
 from federation.links.forwarding_filter import Position, PositionIndex
 from federation.links.inputs import (
@@ -247,7 +247,7 @@ class LinkEndpoints:
                     self._take_request(request_of(message))
             case LeaseRequest():
                 if self._has_lease and self._log_answers:
-                    self._output.emit(SendPeer(peer, LeaseGranted(self._state.site, message.number)))
+                    self._output.emit(SendNeighbour(peer, LeaseGranted(self._state.site, message.number)))
             case LeaseGranted():
                 if message.site in self._receivers:
                     self._receivers[message.site].granted(message, now_ms)
@@ -283,7 +283,7 @@ class LinkEndpoints:
         if _name(message) < last:
             epoch, serial = last
             self._output.emit(
-                SendPeer(
+                SendNeighbour(
                     peer, LinkRecords(site=self._state.site, epoch=epoch, opening=NO_OPENING, number=serial, records=[])
                 )
             )

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from heapq import nsmallest
 
 from federation.links.bounds import LinkBounds
-from federation.links.effects import Append
+from federation.links.effects import AppendRecords
 from federation.links.output import LinkOutput, RequestAnswered
 from federation.messages import LinkOpen, LinkWants
 from federation.site.neighbour_filters import NeighbourFilters, Wanted, digest_of, rank_of
@@ -264,7 +264,7 @@ class FilterInstaller:
             self._answer(request, known.fits(request))
         else:
             self._under_way, self._offset = request, None
-            self._output.emit(Append([request], self._appended))
+            self._output.emit(AppendRecords([request], self._appended))
 
     def _appended(self, answer: list[int] | WaypostError, now_ms: int) -> None:
         if isinstance(answer, WaypostError):

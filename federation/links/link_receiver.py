@@ -21,7 +21,8 @@ PULLING     records                             a hole, silence, more than is ke
 
 From every phase: the lease ends: RESTING; that of the link, which the neighbour grants, ends: UNREACHED; the log or the
 registry fails, or a later leader is known: WAITING; once our epoch is claimed, another leader's claim of it or a later
-one: ELECTING. From SYNCING and PULLING: the log enters another tree: PAUSING.
+one: ELECTING. From SYNCING and PULLING: the log enters another tree: PAUSING. :data:`NEXT` has all of it as data, and a
+change of phase that it does not list is an error.
 
 The registry counts elections; one that is lost, or restored from an older copy, counts anew. So a leader takes an epoch
 above all that its log knows, and names it in the log (`LinkLed`) before it sends anything: no two leaders ever have one
@@ -38,13 +39,13 @@ An acknowledgement                the sender's window shrinks by it; once it is 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from federation.links.bounds import LinkBounds
-from federation.links.effects import Append, Elect, FindEnd, Resign, SendPeer
+from federation.links.effects import AppendRecords, Elect, FindEnd, Resign, SendNeighbour
 from federation.links.filter_requests import FilterRequester
 from federation.links.link_lease import LinkLease
 from federation.links.neighbour_proxies import NeighbourProxies
@@ -62,7 +63,7 @@ from federation.messages import (
 from federation.ports import ProxyRow
 from federation.site.state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
-from waypost.errors import WaypostError
+from waypost.errors import Internal, WaypostError
 from waypost.identity import ProxyId, SiteId, link_name
 from waypost.limits import LINK_LONGEST_PAUSE_MS, LINK_QUEUE_BYTES
 from waypost.records import LinkLed, body_size, is_altered
@@ -92,6 +93,25 @@ class Phase(Enum):
     SYNCING = "syncing"
     NAMING = "naming"
     PULLING = "pulling"
+
+
+_P = Phase
+_GIVEN_UP = frozenset({_P.RESTING, _P.UNREACHED})
+"""Where a lease that ends leads to."""
+_OUTVOTED = frozenset({_P.ELECTING, _P.WAITING}) | _GIVEN_UP
+"""Where that leads to, and what the log, the registry or another leader says."""
+
+NEXT: Mapping[Phase, frozenset[Phase]] = {
+    _P.RESTING: frozenset({_P.RESTING, _P.ELECTING}),
+    _P.UNREACHED: frozenset({_P.RESTING, _P.ELECTING}),
+    _P.ELECTING: _GIVEN_UP | {_P.WAITING, _P.PAUSING},
+    _P.WAITING: _GIVEN_UP | {_P.ELECTING},
+    _P.PAUSING: _OUTVOTED | {_P.SYNCING},
+    _P.SYNCING: _OUTVOTED | {_P.NAMING, _P.PULLING, _P.PAUSING},
+    _P.NAMING: _OUTVOTED | {_P.SYNCING},
+    _P.PULLING: _OUTVOTED | {_P.PAUSING},
+}
+"""The phases that may follow each phase."""
 
 
 class Pulling(NamedTuple):
@@ -211,6 +231,12 @@ class LinkReceiver:
         """Return the queues of this end: name, the number of records in it, and the bound of that number."""
         return [("link in", len(self._queued), self._bounds.queue)]
 
+    def _enter(self, phase: Phase) -> None:
+        """Change the phase. Raises Internal: :data:`NEXT` does not list that change."""
+        if phase not in NEXT[self.phase]:
+            raise Internal(f"no end of a link goes from {self.phase.name} to {phase.name}")
+        self.phase = phase
+
     # ------------------------------------------------------------ leading
 
     def lease_granted(self, now_ms: int) -> None:
@@ -295,12 +321,13 @@ class LinkReceiver:
             number, rows = self._lease.requested(now_ms), self._proxies.of(self._neighbour)
             if rows:
                 request = LeaseRequest(self._state.site, number, self._lease.lease_ms)
-                self._output.emit(SendPeer(rows[number % len(rows)].proxy, request))
+                self._output.emit(SendNeighbour(rows[number % len(rows)].proxy, request))
 
     # ------------------------------------------------------------ elections
 
     def _resign(self, phase: Phase) -> None:
-        self.phase, self.epoch = phase, 0
+        self._enter(phase)
+        self.epoch = 0
         self._term += 1
         self._appending = False
         self._queued, self._queued_bytes = [], 0
@@ -342,7 +369,7 @@ class LinkReceiver:
 
     def _pause(self, now_ms: int, wait_ms: int) -> None:
         """Open after `wait_ms`. Records that were not appended yet are dropped: they will be sent again."""
-        self.phase = Phase.PAUSING
+        self._enter(Phase.PAUSING)
         self._due = now_ms + wait_ms
         self._queued, self._queued_bytes = [], 0
         self._requester.close()
@@ -356,7 +383,8 @@ class LinkReceiver:
         """Find the end of the log: our frontier is complete only once the log is folded up to there."""
         if self._appending or now_ms < self._due or not self._may_open:
             return
-        self.phase, self._end = Phase.SYNCING, None
+        self._enter(Phase.SYNCING)
+        self._end = None
         self._output.emit(FindEnd(self._answered(self._found_end)))
 
     @property
@@ -395,10 +423,10 @@ class LinkReceiver:
                 return
             # The registry that counts elections was lost, or has gone back.
             self.epoch += known
-        self.phase = Phase.NAMING
+        self._enter(Phase.NAMING)
         self._claim = LinkLed(self._neighbour, self.epoch, f"{self._rng.getrandbits(64):016x}")
         self._claim_offset = None
-        self._output.emit(Append([self._claim], self._answered(self._claim_appended)))
+        self._output.emit(AppendRecords([self._claim], self._answered(self._claim_appended)))
 
     def _claim_appended(self, offsets: list[int], now_ms: int) -> None:
         self._claim_offset = offsets[0]
@@ -423,11 +451,12 @@ class LinkReceiver:
             # Another claim of a later epoch, or of ours: log and registry have both lost the leader. Neither leads on.
             self._elect()
         elif self.phase is Phase.NAMING:
-            self.phase, self._is_named = Phase.SYNCING, True
+            self._enter(Phase.SYNCING)
+            self._is_named = True
             self._open_if_caught_up(now_ms)
 
     def _open(self, peer: ProxyRow, now_ms: int) -> None:
-        self.phase = Phase.PULLING
+        self._enter(Phase.PULLING)
         self._peer = peer
         self._next_index += 1
         self._serial += 1
@@ -503,7 +532,7 @@ class LinkReceiver:
         self._queued, self._queued_bytes = [], 0
         self._appending = True
         records = [record for record in received if record.link == self._neighbour]
-        self._output.emit(Append(records, self._answered(partial(self._appended, self._opening, len(received)))))
+        self._output.emit(AppendRecords(records, self._answered(partial(self._appended, self._opening, len(received)))))
 
     def _appended(self, opening: int, count: int, _: list[int], now_ms: int) -> None:
         self._appending = False
@@ -528,7 +557,7 @@ class LinkReceiver:
 
     def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
         assert self._peer is not None
-        self._output.emit(SendPeer(self._peer.proxy, message))
+        self._output.emit(SendNeighbour(self._peer.proxy, message))
 
     # ------------------------------------------------------------ changes of the state and of proxies
 

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from federation.links.bounds import LinkBounds
-from federation.links.effects import ReadLog, SendPeer
+from federation.links.effects import ReadLog, SendNeighbour
 from federation.links.forwarding_filter import ForwardingFilter, Position
 from federation.links.output import LinkOutput, SendingEnded
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
@@ -328,7 +328,7 @@ class LinkSender:
             applied_serial=self._applied_serial,
             refused_serial=self._refused_serial,
         )
-        self._output.emit(SendPeer(self.peer, message))
+        self._output.emit(SendNeighbour(self.peer, message))
 
     def appended(self, count: int, now_ms: int) -> None:
         """Record that the far log has `count` more records of those sent, and send on.

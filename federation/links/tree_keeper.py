@@ -14,7 +14,7 @@ import random
 from collections.abc import Collection
 from functools import partial
 
-from federation.links.effects import Append, ClaimTree
+from federation.links.effects import AppendRecords, ClaimTree
 from federation.links.neighbour_proxies import NeighbourProxies
 from federation.links.output import LinkOutput
 from federation.ports import (
@@ -197,7 +197,7 @@ class TreeKeeper:
         if now_ms >= self._enter_ms:
             self._enter_ms = now_ms + AGAIN_MS
             if self.row.epoch > self._state.tree.epoch:
-                self._output.emit(Append([TreeEntered(self.row.epoch, self.row.links)], _ignore))
+                self._output.emit(AppendRecords([TreeEntered(self.row.epoch, self.row.links)], _ignore))
 
     def _claimed(self, new: TreeRow, answer: bool | WaypostError, now_ms: int) -> None:
         """Take the outcome of a claim: the watch reports who won. A failed claim is made again."""

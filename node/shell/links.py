@@ -123,9 +123,9 @@ class Links:
         if self._closed:
             return
         match effect:
-            case effects.SendPeer():
+            case effects.SendNeighbour():
                 self._peers.send(effect.proxy, effect.message)
-            case effects.Append():
+            case effects.AppendRecords():
                 self._spawn(partial(self._append, effect.records), effect.on_done)
             case effects.ReadLog():
                 self._spawn(partial(self._log.read, effect.offset, effect.limit), effect.on_done)

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from federation.links.bounds import LinkBounds
-from federation.links.effects import Append, LinkEffect
+from federation.links.effects import AppendRecords, LinkEffect
 from federation.links.filter_requests import FilterInstaller, FilterRequester, request_of
 from federation.links.output import LinkEvent, RequestAnswered
 from federation.messages import LinkWants
@@ -89,7 +89,7 @@ class Pair:
         self.covered.clear()
 
     def _perform(self, effect: LinkEffect) -> None:
-        assert isinstance(effect, Append)
+        assert isinstance(effect, AppendRecords)
         (record,) = effect.records
         if self.odd(0.2):
             self.late.append(record)

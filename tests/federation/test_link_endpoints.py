@@ -13,7 +13,7 @@ import pytest
 
 from federation.links import effects as link_effects
 from federation.links.bounds import LinkBounds
-from federation.links.effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
+from federation.links.effects import AppendRecords, Ended, FindFirst, LinkEffect, ReadLog, SendNeighbour
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import (
     LinkEffectCompleted,
@@ -99,7 +99,7 @@ def opening(epoch: int, serial: int, wants: dict[str, int] | None = None, above:
 
 def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
     """Return who was sent records of which opening."""
-    sent = [(effect.proxy, effect.message) for effect in only(SendPeer, effects)]
+    sent = [(effect.proxy, effect.message) for effect in only(SendNeighbour, effects)]
     return [(proxy, message.opening) for proxy, message in sent if isinstance(message, LinkRecords)]
 
 
@@ -109,7 +109,7 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
     serving.finish(first, 0)
     assert openings(serving.take_effects()) == [(B1, 5)]
     (second,) = only(FindFirst, serving.receive(opening(2, 1), B2))
-    (told,) = only(SendPeer, serving.receive(opening(1, 6)))
+    (told,) = only(SendNeighbour, serving.receive(opening(1, 6)))
     assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=NO_OPENING, number=1, records=[]))
     serving.finish(second, 0)
     assert openings(serving.take_effects()) == [(B2, 1)]
@@ -121,7 +121,7 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
 def test_filters_of_an_older_leader_are_not_logged_and_it_is_told_of_the_later_epoch() -> None:
     serving = Serving(FiltersRequested(B, 3, 1, {X: 1}))
     (told,) = serving.receive(LinkWants(B, 2, 9, {}))
-    assert isinstance(told, SendPeer)
+    assert isinstance(told, SendNeighbour)
     assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=1, records=[]))
 
 
@@ -130,10 +130,10 @@ def test_a_word_that_is_earlier_than_one_of_its_very_epoch_is_not_written_and_it
 ):
     serving = Serving(FiltersRequested(B, 3, 7, {X: 1}))
     (told,) = serving.receive(LinkWants(B, 3, 6, {}))
-    assert isinstance(told, SendPeer)
+    assert isinstance(told, SendNeighbour)
     assert told.message == LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=7, records=[])
     (told,) = serving.receive(opening(3, 2))
-    assert isinstance(told, SendPeer)
+    assert isinstance(told, SendNeighbour)
 
 
 def test_link_ends_when_a_later_leader_of_the_neighbour_is_in_the_log() -> None:
@@ -146,7 +146,7 @@ def test_link_ends_when_a_later_leader_of_the_neighbour_is_in_the_log() -> None:
     assert ended.site == B and "epoch 4" in ended.reason
     serving.tick(1_000)
     assert serving.take_effects() == []
-    (told,) = only(SendPeer, serving.receive(opening(3, 6)))
+    (told,) = only(SendNeighbour, serving.receive(opening(3, 6)))
     assert told.message == LinkRecords(site=A, epoch=4, opening=NO_OPENING, number=1, records=[])
 
 
@@ -191,14 +191,14 @@ def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
 
 def test_filters_of_a_neighbour_are_logged_once_and_one_append_at_a_time() -> None:
     serving = Serving()
-    (first,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
+    (first,) = only(AppendRecords, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     assert first.records == [FiltersRequested(B, 1, 1, {X: 1})]
     assert serving.receive(LinkWants(B, 1, 1, {X: 1})) == []
     assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
     assert serving.receive(LinkWants(B, 1, 2, {})) == []
     serving.fold(FiltersRequested(B, 1, 1, {X: 1}))
     serving.finish(first, [0])
-    (second,) = only(Append, serving.take_effects())
+    (second,) = only(AppendRecords, serving.take_effects())
     assert second.records == [FiltersRequested(B, 1, 3, {X: 1, Y: 2})]
     serving.fold(FiltersRequested(B, 1, 3, {X: 1, Y: 2}))
     serving.finish(second, [1])
@@ -207,15 +207,15 @@ def test_filters_of_a_neighbour_are_logged_once_and_one_append_at_a_time() -> No
 
 def test_filters_that_failed_to_append_are_logged_when_they_are_sent_again() -> None:
     serving = Serving()
-    (append,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
+    (append,) = only(AppendRecords, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     serving.finish(append, LogUnavailable("no answer"))
     assert serving.take_effects() == []
-    assert only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
+    assert only(AppendRecords, serving.receive(LinkWants(B, 1, 1, {X: 1})))
 
 
 def answers(effects: list[LinkEffect]) -> list[tuple[int, int]]:
     """Return the serials of the requests that B is told to be in force, and not to be."""
-    sent = [effect.message for effect in only(SendPeer, effects)]
+    sent = [effect.message for effect in only(SendNeighbour, effects)]
     told = [
         (message.applied_serial, message.refused_serial)
         for message in sent
@@ -226,13 +226,13 @@ def answers(effects: list[LinkEffect]) -> list[tuple[int, int]]:
 
 def test_request_is_in_force_once_the_log_was_read_so_far() -> None:
     serving = Serving()
-    (append,) = only(Append, serving.receive(opening(1, 1)))
+    (append,) = only(AppendRecords, serving.receive(opening(1, 1)))
     serving.finish(append, [0])
     assert answers(serving.take_effects()) == []
     serving.fold(append.records[0])
     assert answers(serving.take_effects()) == [(1, 0)]
     change = LinkWants(B, 1, 2, {X: 5}, part=RequestPart.CHANGE)
-    (append,) = only(Append, serving.receive(change))
+    (append,) = only(AppendRecords, serving.receive(change))
     serving.fold(append.records[0])
     serving.finish(append, [1])
     assert answers(serving.take_effects()) == [(2, 0)]
@@ -243,9 +243,9 @@ def test_change_of_filters_that_are_not_in_force_is_refused() -> None:
     """Nothing is written, or an earlier request has come in between: the neighbour states all."""
     serving = Serving(FiltersRequested(B, 1, 0, {X: 1}))
     effects = serving.receive(opening(1, 1, {Y: 1}))
-    assert only(Append, effects) == [] and answers(effects) == [(0, 1)]
+    assert only(AppendRecords, effects) == [] and answers(effects) == [(0, 1)]
     base = opening(1, 1, {X: 1}).digest
-    (append,) = only(Append, serving.receive(LinkWants(B, 1, 2, {Y: 3}, part=RequestPart.CHANGE, base=base)))
+    (append,) = only(AppendRecords, serving.receive(LinkWants(B, 1, 2, {Y: 3}, part=RequestPart.CHANGE, base=base)))
     serving.fold(FiltersRequested(B, 1, 1, {}))
     serving.fold(append.records[0])
     serving.finish(append, [2])
@@ -257,16 +257,16 @@ def test_request_of_nothing_is_written_only_for_an_opening() -> None:
     """Where the log has that, no earlier request can come to be in force any more."""
     serving = Serving(FiltersRequested(B, 1, 1, {X: 1}))
     base = opening(1, 2, {X: 1}).digest
-    (append,) = only(Append, serving.receive(opening(1, 2, {X: 1})))
+    (append,) = only(AppendRecords, serving.receive(opening(1, 2, {X: 1})))
     probe = LinkWants(B, 1, 3, {}, part=RequestPart.CHANGE, base=base)
     assert answers(serving.receive(probe)) == []
     serving.fold(append.records[0])
     serving.finish(append, [1])
     assert answers(serving.take_effects()) == [(2, 0), (3, 0)]
     effects = serving.receive(LinkWants(B, 1, 4, {}, part=RequestPart.CHANGE, base=base))
-    assert only(Append, effects) == [] and answers(effects) == [(4, 0)]
+    assert only(AppendRecords, effects) == [] and answers(effects) == [(4, 0)]
     effects = serving.receive(LinkWants(B, 1, 5, {}, part=RequestPart.CHANGE, base=base + 1))
-    assert only(Append, effects) == [] and answers(effects) == [(4, 5)]
+    assert only(AppendRecords, effects) == [] and answers(effects) == [(4, 5)]
 
 
 def test_link_opens_at_the_first_offset_that_a_truncated_log_has() -> None:
@@ -390,9 +390,9 @@ class Proxy:
     def perform(self, effect: LinkEffect) -> None:
         wires, log = self.wires, self.wires.logs[self.site]
         match effect:
-            case link_effects.SendPeer():
+            case link_effects.SendNeighbour():
                 wires.carry(self.name, effect.proxy, effect.message)
-            case link_effects.Append():
+            case link_effects.AppendRecords():
                 self.append(effect)
             case link_effects.ReadLog():
                 read = list(enumerate(log))[effect.offset : effect.offset + effect.limit]
@@ -410,7 +410,7 @@ class Proxy:
             lambda: self.step(partial(self.endpoints.step, LinkEffectCompleted(on_done, answer))),
         )
 
-    def append(self, effect: Append) -> None:
+    def append(self, effect: AppendRecords) -> None:
         """Of an append that fails nobody knows whether it is done, or when."""
         wires = self.wires
         failed = wires.odd(0.05)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from federation.links.bounds import LinkBounds
-from federation.links.effects import Append, Elect, FindEnd, LinkEffect, Resign, SendPeer
+from federation.links.effects import AppendRecords, Elect, FindEnd, LinkEffect, Resign, SendNeighbour
 from federation.links.link_receiver import (
     ELECT_MS,
     PROBE_MS,
@@ -86,7 +86,7 @@ class Pulling:
         )
 
     def _emit(self, effect: LinkEffect) -> None:
-        if isinstance(effect, SendPeer) and isinstance(effect.message, LeaseRequest):
+        if isinstance(effect, SendNeighbour) and isinstance(effect.message, LeaseRequest):
             self.requests.append(effect.message)
             if self.grants:
                 self.link.granted(LeaseGranted(A, effect.message.number), self.now)
@@ -100,7 +100,7 @@ class Pulling:
         return effect
 
     def sent(self, kind: type[Kind]) -> tuple[ProxyId, Kind]:
-        sent = self.wants(SendPeer)
+        sent = self.wants(SendNeighbour)
         assert isinstance(sent.message, kind), sent
         return sent.proxy, sent.message
 
@@ -129,20 +129,20 @@ class Pulling:
     def opened(self) -> tuple[ProxyId, LinkOpen]:
         """Tell it where the log ends; if it then names its epoch in the log, have that come to the log."""
         self.wants(FindEnd).on_done(len(self.log), self.now)
-        if isinstance(self.effects[0], Append):
+        if isinstance(self.effects[0], AppendRecords):
             self.named()
         return self.sent(LinkOpen)
 
-    def names(self) -> Append:
+    def names(self) -> AppendRecords:
         """Begin a lease and be elected, at an empty log; return what names the epoch there."""
         self.link.lease_granted(self.now)
         self.wants(Elect).on_done(5, self.now)
         self.wants(FindEnd).on_done(0, self.now)
-        return self.wants(Append)
+        return self.wants(AppendRecords)
 
     def named(self) -> LinkLed:
         """Have what names its epoch come to the log."""
-        naming = self.wants(Append)
+        naming = self.wants(AppendRecords)
         (claim,) = naming.records
         assert isinstance(claim, LinkLed)
         naming.on_done([len(self.log)], self.now)
@@ -328,7 +328,7 @@ def test_received_records_are_appended_in_order_and_acknowledged_after_the_appen
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1), progress(2))
-    append = pulling.wants(Append)
+    append = pulling.wants(AppendRecords)
     assert append.records == [progress(1), progress(2)]
     assert not pulling.effects
     append.on_done([0, 1], pulling.now)
@@ -340,18 +340,18 @@ def test_records_received_during_an_append_go_with_the_next_append() -> None:
     _, opening = pulling.lead()
     for number in (1, 2, 3):
         pulling.receive(opening, number, progress(number))
-    append = pulling.wants(Append)
+    append = pulling.wants(AppendRecords)
     assert not pulling.effects
     append.on_done([0], pulling.now)
     assert pulling.sent(LinkAppended)[1].count == 1
-    assert pulling.wants(Append).records == [progress(2), progress(3)]
+    assert pulling.wants(AppendRecords).records == [progress(2), progress(3)]
 
 
 def test_records_of_another_link_are_not_appended_and_do_not_occupy_the_window() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1, link=C), progress(2))
-    append = pulling.wants(Append)
+    append = pulling.wants(AppendRecords)
     assert append.records == [progress(2)]
     append.on_done([0], pulling.now)
     assert pulling.sent(LinkAppended)[1].count == 2
@@ -362,7 +362,7 @@ def test_a_message_that_comes_twice_counts_once() -> None:
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
     pulling.receive(opening, 1, progress(1))
-    pulling.wants(Append).on_done([0], pulling.now)
+    pulling.wants(AppendRecords).on_done([0], pulling.now)
     pulling.sent(LinkAppended)
     assert not pulling.effects
 
@@ -382,7 +382,7 @@ def test_link_opens_again_at_the_next_proxy_after_a_hole_and_the_pending_append(
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
-    append = pulling.wants(Append)
+    append = pulling.wants(AppendRecords)
     pulling.receive(opening, 3, progress(3))
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     pulling.link.tick(pulling.now)
@@ -413,11 +413,11 @@ def test_altered_records_are_not_appended_and_the_link_opens_again() -> None:
         check=checksum(b"body"),
     )
     pulling.receive(opening, 1, whole, msgspec.structs.replace(whole, offset=1, body=b"bodY"))
-    assert not [effect for effect in pulling.effects if isinstance(effect, Append)]
+    assert not [effect for effect in pulling.effects if isinstance(effect, AppendRecords)]
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     _, again = pulling.opened()
     pulling.receive(again, 1, whole, peer=A2)
-    assert pulling.wants(Append).records == [whole]
+    assert pulling.wants(AppendRecords).records == [whole]
 
 
 def test_link_without_messages_opens_again_after_growing_pauses() -> None:
@@ -441,7 +441,7 @@ def test_a_slow_append_is_no_silence() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
-    append = pulling.wants(Append)
+    append = pulling.wants(AppendRecords)
     pulling.passes(5 * SILENCE_MS)
     append.on_done([0], pulling.now)
     pulling.sent(LinkAppended)
@@ -455,7 +455,7 @@ def test_link_leaves_a_peer_that_exceeds_the_window() -> None:
     pulling.receive(opening, 1, progress(1))
     pulling.receive(opening, 2, *(progress(number) for number in range(2, 8)))
     assert pulling.link.phase is Phase.PAUSING
-    pulling.wants(Append)
+    pulling.wants(AppendRecords)
     assert not pulling.effects
 
 
@@ -472,7 +472,7 @@ def test_when_the_log_fails_it_is_elected_anew() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
-    pulling.wants(Append).on_done(LogUnavailable("no answer"), pulling.now)
+    pulling.wants(AppendRecords).on_done(LogUnavailable("no answer"), pulling.now)
     assert not pulling.link.epoch
     pulling.passes(ELECT_MS)
     pulling.wants(Elect)
@@ -581,7 +581,7 @@ def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
-    append = pulling.wants(Append)
+    append = pulling.wants(AppendRecords)
     pulling.receive(opening, 2, progress(2))
     pulling.link.lease_ended()
     append.on_done([0], pulling.now)

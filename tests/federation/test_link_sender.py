@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from federation.links.bounds import LinkBounds
-from federation.links.effects import LinkEffect, ReadLog, SendPeer
+from federation.links.effects import LinkEffect, ReadLog, SendNeighbour
 from federation.links.forwarding_filter import Position
 from federation.links.link_sender import BUSY_MS, HEARTBEAT_MS, QUIET_MS, UNACKNOWLEDGED_TIMEOUT_MS, LinkSender
 from federation.links.output import LinkEvent, SendingEnded
@@ -83,7 +83,7 @@ class Sending:
     def messages(self) -> list[LinkRecords]:
         out = []
         for effect in self.effects:
-            assert isinstance(effect, SendPeer), effect
+            assert isinstance(effect, SendNeighbour), effect
             assert isinstance(effect.message, LinkRecords)
             out.append(effect.message)
         self.effects.clear()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from federation.links import tree_keeper
-from federation.links.effects import Append, ClaimTree, LinkEffect
+from federation.links.effects import AppendRecords, ClaimTree, LinkEffect
 from federation.links.tree_keeper import (
     AGAIN_MS,
     FAILED_MS,
@@ -115,7 +115,7 @@ def test_tree_of_the_registry_is_appended_once_and_again_if_the_log_does_not_hav
     keeping.up(AB)
     keeping.chosen(1, AB)
     keeping.passes(JITTER_MS)
-    assert keeping.wants(Append).records == [TreeEntered(1, (AB,))]
+    assert keeping.wants(AppendRecords).records == [TreeEntered(1, (AB,))]
     keeping.passes(AGAIN_MS - 1)
     keeping.effects.clear()
     keeping.passes(1)
@@ -133,7 +133,7 @@ def test_tree_is_appended_again_after_a_repair_of_the_log() -> None:
     keeping.state.fold(keeping.state.position, Repaired(0))
     keeping.keeper.folded(keeping.now)
     keeping.passes(JITTER_MS)
-    assert keeping.wants(Append).records == [TreeEntered(1, (AB,))]
+    assert keeping.wants(AppendRecords).records == [TreeEntered(1, (AB,))]
 
 
 def test_another_link_takes_the_place_of_one_that_is_led_no_more() -> None:

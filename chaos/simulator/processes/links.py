@@ -88,12 +88,12 @@ class LinkShell:
         """Perform one effect of the machine, which is stepped with the answer later, if there is one."""
         world, log = self._world, self._world.logs[self._node.site]
         match effect:
-            case link_effects.SendPeer():
+            case link_effects.SendNeighbour():
                 self._invariants.sends(self._node.proxy, self.machine)
                 _link_of(self._node.site, world.nodes[effect.proxy].site, effect.message, self._links).carry(
                     self._node.proxy, effect.proxy, effect.message
                 )
-            case link_effects.Append():
+            case link_effects.AppendRecords():
                 self._append(effect)
             case link_effects.ReadLog():
                 self._answer(effect.on_done, lambda: log.read(effect.offset, effect.offset + effect.limit))
@@ -136,7 +136,7 @@ class LinkShell:
 
         world.later(world.delay(), act)
 
-    def _append(self, effect: link_effects.Append) -> None:
+    def _append(self, effect: link_effects.AppendRecords) -> None:
         """Append in its turn; after an error nobody knows whether it was done, or is done a while later."""
         world = self._world
         if effect.records and not self._node.appends_wait and world.chances(world.faults.writes):
@@ -152,7 +152,7 @@ class LinkShell:
             )
         )
 
-    def _land(self, effect: link_effects.Append, interruptions: int) -> None:
+    def _land(self, effect: link_effects.AppendRecords, interruptions: int) -> None:
         # Where the log was away since, the connection had broken, and nothing that was on it is sent again.
         if self._world.logs[self._node.site].interruptions == interruptions:
             self._world.appended(self._node.site, list(effect.records))
