@@ -8,7 +8,8 @@ uv := $(bin)/uv
 pure := tests/handover tests/matching tests/waypost tests/proxy $(addprefix tests/federation/test_, \
 	checkpoint_table.py dispatching_tree.py filter_requests.py forwarding_filter.py history.py journal_segments.py \
 	link_endpoints.py link_receiver.py link_sender.py requested_filters.py site_state.py snapshot_chunks.py \
-	tree_change.py tree_keeper.py) tests/node/test_lease_keeper.py tests/node/test_watchdog.py \
+	tree_change.py tree_keeper.py) tests/node/test_append_admission.py tests/node/test_forgotten_site.py \
+	tests/node/test_lease_keeper.py tests/node/test_watchdog.py \
 	tests/node/gateway/test_propagate_messages.py tests/node/gateway/test_propagation.py tests/wheel/test_layout.py \
 	tests/test_machines.py tests/test_import_circles.py tests/test_names.py tests/test_constructors.py tests/test_docs.py
 demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)

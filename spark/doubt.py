@@ -9,8 +9,7 @@ P3, P4      another subscription, an earlier one, a later end                   
 O1, O3      an earlier copy of the same notification: its retry lies, rightly,       A5, doubtful
             behind what the producer sent later
 O4          both of these: a fact that excuses its first copy, an earlier copy       A5, doubtful
-H1 by what  another fact of ownership                                                        A5, doubtful
-nobody owns
+UNOWNED     another fact of ownership                                                A5, doubtful
 P1          the record itself (:func:`spark.sitelogs.with_completeness`)             A5; nothing, if forwarded
 L1 of what  the record itself                                                        L3
 was acknowledged

@@ -1,4 +1,4 @@
-"""Parts of proxy, links and node get what they work with when they are made: few others, and no functions of theirs."""
+"""Parts of proxy, links and the node's machines are made with all they work with: few other parts, and no functions."""
 
 from __future__ import annotations
 

@@ -318,7 +318,8 @@ ADMISSION_BATCH_S = 0.02
 ADMITTED_BYTES = 4 * 1024 * 1024
 """Bytes of notifications that were admitted and are not folded yet; past it a proxy reads no more of its producers."""
 WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of notifications that wait to be admitted; past it, a proxy reads no more of a producer of which some wait."""
+"""Bytes of notifications that wait to be admitted; past it, a proxy reads no more of a producer of which some wait; and
+past twice as many, of none."""
 WAITING_BYTES_PER_CONNECTION = 4 * 1024 * 1024
 """Bytes of these notifications that came by one connection; past it, the proxy reads no more of that one."""
 FACTS_WAITING = 50_000

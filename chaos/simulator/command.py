@@ -185,41 +185,43 @@ def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> i
     from chaos.simulator.runs.coverage import KINDS
     from chaos.simulator.runs.schedule import FEATURES
 
-    tally = RunSummary()
-    for tally in play_all(seeds, workers):
+    summary = RunSummary()
+    for summary in play_all(seeds, workers):
         if not as_json and sys.stderr.isatty():
-            print(f"\r{tally.schedules:,} of {len(seeds):,}, {len(tally.violations)} wrong", end="", file=sys.stderr)
-    rate = tally.schedules / tally.cpu_s
+            print(
+                f"\r{summary.schedules:,} of {len(seeds):,}, {len(summary.violations)} wrong", end="", file=sys.stderr
+            )
+    rate = summary.schedules / summary.cpu_s
     if as_json:
         counts = {
             "seeds": [seeds.start, seeds.stop],
-            "schedules": tally.schedules,
+            "schedules": summary.schedules,
             "per_core_s": round(rate),
-            "coverage": tally.coverage,
+            "coverage": summary.coverage,
         }
-        print(json.dumps({"v": 1, **counts, "wrong": tally.violations}))
-        return VIOLATED if tally.violations else 0
+        print(json.dumps({"v": 1, **counts, "wrong": summary.violations}))
+        return VIOLATED if summary.violations else 0
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    for seed in list(tally.violations)[:SHOWN]:
-        _explain(seed, tally)
-    missing = never_met(tally.met, tuple(FEATURES), tuple(sorted(AIMED)))
+    for seed in list(summary.violations)[:SHOWN]:
+        _explain(seed, summary)
+    missing = never_met(summary.met, tuple(FEATURES), tuple(sorted(AIMED)))
     print(f"seeds {seeds.start}..{seeds.stop}")
-    print(f"{tally.schedules:,} schedules, {rate:.0f} a second and core: ", end="")
-    print(f"{len(tally.violations)} went wrong" if tally.violations else "all is well")
-    print("coverage: " + ", ".join(f"{tally.coverage[kind]:,} {kind}" for kind in KINDS))
-    print(f"met: {len(tally.met):,} triples of feature, action and phase; {len(missing):,} never did")
+    print(f"{summary.schedules:,} schedules, {rate:.0f} a second and core: ", end="")
+    print(f"{len(summary.violations)} went wrong" if summary.violations else "all is well")
+    print("coverage: " + ", ".join(f"{summary.coverage[kind]:,} {kind}" for kind in KINDS))
+    print(f"met: {len(summary.met):,} triples of feature, action and phase; {len(missing):,} never did")
     for feature, action, phase in missing if never else ():
         print(f"  never: {feature} / {action} / {phase}")
-    return VIOLATED if tally.violations else 0
+    return VIOLATED if summary.violations else 0
 
 
-def _explain(seed: int, tally: RunSummary) -> None:
+def _explain(seed: int, summary: RunSummary) -> None:
     """Print the first violation of a seed, its shrunk schedule, and the command that repeats it."""
     from chaos.simulator.runs.generator import draw
     from chaos.simulator.runs.schedule import shrink
 
-    violations = tally.violations[seed]
+    violations = summary.violations[seed]
     print(f"seed {seed}: {violations[0]}")
     print(f"  shrunk to {shrink(draw(seed), violations[0].split()[0])}")
     print(f"  again: waypost sim --seeds {seed}..{seed + 1} --trace")

@@ -23,7 +23,7 @@ from chaos.simulator.processes.peer_channels import PeerChannel
 from federation.links.bounds import LinkBounds
 from federation.ports import LinkRow, TreeRow
 from federation.site.dispatching_tree import Tree, choose_edges
-from node.machines.forgotten_site import LOOK_MS, OwnersStay
+from node.machines.forgotten_site import LOOK_MS, OwnershipStability
 from proxy.core.settings import EngineBounds
 from waypost.client.options import AttachOptions
 from waypost.identity import Coordinate, Edge, ProxyId, SiteId, edge, log_epoch_of
@@ -234,13 +234,14 @@ class World(Environment):
         The command's rule holds (`waypost sites forget`): nothing is done while one of its proxies has a lease, or a
         session's owner has none, nor before each session has had one owner for a while.
         """
-        self._forget_site(site, OwnersStay(self.registry.owners, self.clock.time_ms))
+        self._forget_site(site, OwnershipStability(self.registry.owners, self.clock.time_ms))
 
-    def _forget_site(self, site: SiteId, owners: OwnersStay) -> None:
-        there = {proxy for proxy, _ in self.registry.incarnations}
-        if any(row.proxy not in there for row in self.registry.owners.values() if not row.deleted):
+    def _forget_site(self, site: SiteId, owners: OwnershipStability) -> None:
+        live = {proxy for proxy, _ in self.registry.incarnations}
+        may_forget = owners.look(self.registry.owners, live, self.clock.time_ms)
+        if owners.unserved:
             return
-        if not owners.look(self.registry.owners, self.clock.time_ms):
+        if not may_forget:
             self.later(LOOK_MS, lambda: self._forget_site(site, owners))
             return
         if not self.registry.forget_site(site):

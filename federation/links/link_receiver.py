@@ -14,15 +14,18 @@ WAITING     the time to ask the registry again  ELECTING
 PAUSING     the time to open, the answer of an  SYNCING
             append under way, a proxy there, the
             link's place in the tree
-SYNCING     the fold of all that the log has    not named yet: NAMING; a later leader: WAITING; else PULLING
+SYNCING     the fold of all that the log has    not named yet: NAMING, or ELECTING where another one may have been
+                                                elected; a later leader: WAITING; nobody there: PAUSING; else PULLING
 NAMING      the fold of what names its epoch    another had it, or it cannot be read: ELECTING; else SYNCING
 PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
 ==========  ==================================  ====================================================================
 
-From every phase: the lease ends: RESTING; that of the link, which the neighbour grants, ends: UNREACHED; the log or the
-registry fails, or a later leader is known: WAITING; once our epoch is claimed, another leader's claim of it or a later
-one: ELECTING. From SYNCING and PULLING: the log enters another tree: PAUSING. :data:`NEXT` has all of it as data, and a
-change of phase that it does not list is an error.
+From every phase: the lease ends: RESTING. From every phase but RESTING: the lease of the link, which the neighbour
+grants, ends: UNREACHED. From every phase of a term, which begins with ELECTING: the log or the registry fails, or a
+later leader is known: WAITING; and while this proxy leads: another leader claims its epoch or a later one, or the
+registry names no leader for a while: ELECTING. From SYNCING and PULLING: the log is repaired; from PULLING: the log
+enters another tree, in which the link has no place, or brings more sites than before: PAUSING. :data:`NEXT` lists the
+phases that may follow each, and a change to any other one is an error.
 
 The registry counts elections; one that is lost, or restored from an older copy, counts anew. So a leader takes an epoch
 above all that its log knows, and names it in the log (`LinkLed`) before it sends anything: no two leaders ever have one
@@ -96,20 +99,20 @@ class Phase(Enum):
 
 
 _P = Phase
-_GIVEN_UP = frozenset({_P.RESTING, _P.UNREACHED})
-"""Where a lease that ends leads to."""
-_OUTVOTED = frozenset({_P.ELECTING, _P.WAITING}) | _GIVEN_UP
-"""Where that leads to, and what the log, the registry or another leader says."""
+_WITHOUT_LEASE = frozenset({_P.RESTING, _P.UNREACHED})
+"""The phases after the end of a lease."""
+_WITHOUT_LEADERSHIP = frozenset({_P.ELECTING, _P.WAITING}) | _WITHOUT_LEASE
+"""The phases after the end of a leadership."""
 
 NEXT: Mapping[Phase, frozenset[Phase]] = {
     _P.RESTING: frozenset({_P.RESTING, _P.ELECTING}),
     _P.UNREACHED: frozenset({_P.RESTING, _P.ELECTING}),
-    _P.ELECTING: _GIVEN_UP | {_P.WAITING, _P.PAUSING},
-    _P.WAITING: _GIVEN_UP | {_P.ELECTING},
-    _P.PAUSING: _OUTVOTED | {_P.SYNCING},
-    _P.SYNCING: _OUTVOTED | {_P.NAMING, _P.PULLING, _P.PAUSING},
-    _P.NAMING: _OUTVOTED | {_P.SYNCING},
-    _P.PULLING: _OUTVOTED | {_P.PAUSING},
+    _P.ELECTING: _WITHOUT_LEASE | {_P.WAITING, _P.PAUSING},
+    _P.WAITING: _WITHOUT_LEASE | {_P.ELECTING},
+    _P.PAUSING: _WITHOUT_LEADERSHIP | {_P.SYNCING},
+    _P.SYNCING: _WITHOUT_LEADERSHIP | {_P.NAMING, _P.PULLING, _P.PAUSING},
+    _P.NAMING: _WITHOUT_LEADERSHIP | {_P.SYNCING},
+    _P.PULLING: _WITHOUT_LEADERSHIP | {_P.PAUSING},
 }
 """The phases that may follow each phase."""
 
@@ -183,12 +186,16 @@ class LinkReceiver:
         self._bounds = bounds
         self._lease = LinkLease(bounds.lease_ms)
         self._is_resigning = False
-        self._unnamed_ms = NEVER
+        self._reelection_ms = NEVER
         """The time of the next election, because the registry does not name this proxy."""
         self._resign_ms = NEVER
         """The time of the next resignation, after one that failed."""
         self._tree_epoch = 0
-        """The epoch of the tree in which the link was opened last."""
+        """The epoch of the last tree in which the link was opened, or went on."""
+        self._reached: frozenset[SiteId] = frozenset()
+        """The sites whose origins arrive over the link in that tree."""
+        self._is_answered = False
+        """Whether the neighbour has answered the opening."""
         self._term = 0
         """The number of the term; an answer to a request of an earlier one is ignored."""
         self._due = 0
@@ -293,10 +300,10 @@ class LinkReceiver:
             now_ms: of the caller's clock.
         """
         if not self.epoch or self._link in leaders:
-            self._unnamed_ms = NEVER
-        elif self._unnamed_ms == NEVER:
+            self._reelection_ms = NEVER
+        elif self._reelection_ms == NEVER:
             # The watch may not have told of our election yet.
-            self._unnamed_ms = now_ms + UNNAMED_MS
+            self._reelection_ms = now_ms + UNNAMED_MS
 
     def registry_reloaded(self, now_ms: int) -> None:
         """Handle that the registry's watch has begun again: resign once more if the lease of the link has ended.
@@ -344,7 +351,7 @@ class LinkReceiver:
             self._wait(now_ms)
             return
         self.epoch, self._is_named = epoch, False
-        self._unnamed_ms = NEVER
+        self._reelection_ms = NEVER
         self._pause(now_ms, 0)
 
     def _wait(self, now_ms: int) -> None:
@@ -463,7 +470,8 @@ class LinkReceiver:
         self._opening, self._expected = self._serial, 1
         self._last_received_ms = self._requested_ms = now_ms
         state = self._state
-        self._tree_epoch = state.tree.epoch
+        self._tree_epoch, self._is_answered = state.tree.epoch, False
+        self._reached = state.acceptance.reached_over(self._neighbour)
         self._send(
             LinkOpen(
                 site=state.site,
@@ -507,6 +515,7 @@ class LinkReceiver:
         self._last_received_ms = now_ms
         self._attempt = 0
         self._requester.answered(message.applied_serial, message.refused_serial)
+        self._is_answered |= max(message.applied_serial, message.refused_serial) >= self._opening
         self._request_filters(now_ms)
         self._queued += message.records
         self._queued_bytes += sum(map(body_size, message.records))
@@ -566,8 +575,8 @@ class LinkReceiver:
         log has outdated, or emit the next request of filters.
         """
         renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
-        is_moved = self._state.tree.epoch != self._tree_epoch and self.phase is Phase.PULLING
-        if (renewed and self.phase in (Phase.SYNCING, Phase.PULLING)) or is_moved:
+        is_outdated = self.phase is Phase.PULLING and not self._goes_on_in_tree(now_ms)
+        if (renewed and self.phase in (Phase.SYNCING, Phase.PULLING)) or is_outdated:
             # The unreadable record may have been one that the neighbour sends at each opening.
             self._pause(now_ms, 0)
         elif self.phase is Phase.PAUSING and self._state.tree.epoch != self._tree_epoch:
@@ -581,6 +590,22 @@ class LinkReceiver:
             self._wait(now_ms)
         elif self.phase is Phase.PULLING:
             self._request_filters(now_ms)
+
+    def _goes_on_in_tree(self, now_ms: int) -> bool:
+        """Tell whether the opening holds in the dispatching tree that our log is in: of no site more is to come over
+        the link than before. What came of such a site before did not count here, and has to be sent again.
+        """
+        state = self._state
+        if state.tree.epoch == self._tree_epoch:
+            return True
+        reached = state.acceptance.reached_over(self._neighbour)
+        if not self._is_answered or not reached or reached - self._reached:
+            return False
+        self._tree_epoch, self._reached = state.tree.epoch, reached
+        request = self._requester.enter_tree(self._tree_epoch, self._serial + 1)
+        if request is not None:
+            self._send_request(request, now_ms)
+        return True
 
     def proxies_changed(self, now_ms: int) -> None:
         """Handle a change of the live proxies: reopen the link, if the proxy of the neighbour that sends is gone, or
@@ -598,7 +623,7 @@ class LinkReceiver:
         lease of the link and for filters.
         """
         self._keep_lease(now_ms)
-        if (self.epoch and now_ms >= self._unnamed_ms) or (self.phase is Phase.WAITING and now_ms >= self._due):
+        if (self.epoch and now_ms >= self._reelection_ms) or (self.phase is Phase.WAITING and now_ms >= self._due):
             self._elect()
         elif self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
@@ -618,7 +643,7 @@ class LinkReceiver:
             return NEVER
         if self.phase is Phase.UNREACHED:
             return min(self._lease.next_deadline(is_lost=True), self._resign_ms)
-        lease = min(self._lease.next_deadline(is_lost=False), self._unnamed_ms if self.epoch else NEVER)
+        lease = min(self._lease.next_deadline(is_lost=False), self._reelection_ms if self.epoch else NEVER)
         if self.phase is Phase.PULLING:
             silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
             return min(lease, silent, self._requested_ms + self._request_interval_ms)

@@ -354,7 +354,13 @@ class SiteState:
         self.neighbours = self.tree.neighbours(self.site)
         events = self._uncover(moved)
         self.moved_at |= dict.fromkeys(moved, offset)
-        events.append(Advanced(self.origin, offset))
+        for neighbour in set(before).intersection(self.neighbours):
+            # A link that stays goes on: what is behind it is told of the hole before what passes over it.
+            beyond = self.acceptance.reached_over(neighbour)
+            if holed := tuple(sorted(origin for origin in moved if site_of(origin) not in beyond)):
+                events.append(SeveranceAnnounced(neighbour, (), holed))
+        if self.frontier[self.origin] == offset:
+            events.append(Advanced(self.origin, offset))
         released: set[str] = set()
         for neighbour in set(before).difference(self.neighbours):
             self.left_at[neighbour] = offset
@@ -381,12 +387,12 @@ class SiteState:
         return events
 
     def _severed(self, offset: int, record: Severed) -> list[Event]:
-        if not self.acceptance.advance(offset, record):
+        arriving = self.acceptance.sever(offset, record)
+        if arriving is None:
             return []
-        arriving = self._arriving(record.link)
-        if record.origins:
-            arriving.intersection_update(record.origins)
-            self.moved_at |= dict.fromkeys(record.origins, offset)
+        holed = tuple(sorted(arriving)) if record.origins else ()
+        if holed:
+            self.moved_at |= dict.fromkeys(holed, offset)
         else:
             self.severed_at = offset
         events = self._uncover(arriving)
@@ -394,7 +400,7 @@ class SiteState:
             neighbour for neighbour in self.neighbours if neighbour != record.link and neighbour not in record.path
         ]
         events += [
-            SeveranceAnnounced(neighbour, record.path, record.origins)
+            SeveranceAnnounced(neighbour, record.path, holed)
             for neighbour in concerned
             if len(record.path) < MAX_SITES_PASSED
         ]

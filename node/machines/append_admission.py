@@ -151,7 +151,7 @@ class AppendAdmission:
     def __init__(self) -> None:
         self._frames: dict[int, _Frame] = {}
         self._numbers = count()
-        self._bytes = self._ns = 0
+        self._admitted_bytes = self._admitted_ns = 0
         """The size of the parts that were admitted and are not folded yet."""
         self._waiting_bytes: Counter[int] = Counter()
         """The size of the parts that are not admitted yet, by connection."""
@@ -162,7 +162,7 @@ class AppendAdmission:
         """What folding took lately of what had been foreseen, between LEAST_MEASURED and 1."""
         self._appended: deque[tuple[int, _Part]] = deque()
         """The last offset of each append, and what was appended, as they were answered."""
-        self._spent_ns = self._foreseen = 0.0
+        self._spent_ns = self._foreseen_ns = 0.0
         """What folding has taken, and what had been foreseen of it, since the last measurement."""
         self._order = FairOrder()
         self._turns = count()
@@ -175,16 +175,16 @@ class AppendAdmission:
         """Tell whether a connection may publish more.
 
         It may not while more than WAITING_BYTES_PER_CONNECTION of its notifications wait; where all connections have
-        more than WAITING_BYTES waiting together, while any of its own wait. None may while too much is admitted and not
-        folded yet, or APPENDS_UNDER_WAY appends are under way.
+        more than WAITING_BYTES waiting together, while any of its own wait. None may while twice as much waits, while
+        too much is admitted and not folded yet, or while APPENDS_UNDER_WAY appends are under way.
 
         Args:
             connection: the number of the client's connection.
         """
-        total, mine = self._waiting_total, self._waiting_bytes[connection]
-        most = WAITING_BYTES_PER_CONNECTION if total <= WAITING_BYTES else 0
-        is_narrow = self._bytes > ADMITTED_BYTES or self.under_way >= APPENDS_UNDER_WAY
-        return not is_narrow and mine <= most and total <= 2 * WAITING_BYTES
+        total, own = self._waiting_total, self._waiting_bytes[connection]
+        allowed = WAITING_BYTES_PER_CONNECTION if total <= WAITING_BYTES else 0
+        is_full = self._admitted_bytes > ADMITTED_BYTES or self.under_way >= APPENDS_UNDER_WAY
+        return not is_full and own <= allowed and total <= 2 * WAITING_BYTES
 
     @property
     def waiting(self) -> int:
@@ -253,9 +253,9 @@ class AppendAdmission:
 
     def _charge(self, frame: _Frame, part: _Part) -> None:
         """Charge the frame to its connection, by what is known of it now: its part, and all behind that."""
-        known, left = len(frame.part_records) + len(frame.costs_ns), len(frame.append.records) - len(frame.offsets)
+        known = len(frame.part_records) + len(frame.costs_ns)
         each_ns = (part.ns + sum(frame.costs_ns) * self._measured) / known
-        more_ns = each_ns * (left - len(frame.part_records))
+        more_ns = each_ns * (len(frame.append.records) - len(frame.offsets) - len(frame.part_records))
         change_ns = frame.appended_ns + part.ns + more_ns - frame.charged_ns
         finish = self._order.charge(frame.append.connection, change_ns)
         frame.tag = frame.tag + change_ns if frame.charged_ns else finish
@@ -263,10 +263,10 @@ class AppendAdmission:
 
     def _max_ns(self) -> float:
         """Return the ns that records which go together may take: few where they wait or others do."""
-        return max(ADMISSION_BATCH_S * 1e9, 0 if self._waiting else ADMITTED_S * 1e9 - self._ns)
+        return max(ADMISSION_BATCH_S * 1e9, 0 if self._waiting else ADMITTED_S * 1e9 - self._admitted_ns)
 
     def _is_late(self) -> bool:
-        return self._ns > ADMITTED_S * 1e9
+        return self._admitted_ns > ADMITTED_S * 1e9
 
     def _admit(self, number: int, frame: _Frame) -> list[AdmissionEffect]:
         """Append the part of a frame for which there is room now; complete the frame if its producer has gone."""
@@ -275,8 +275,8 @@ class AppendAdmission:
         if not frame.append.is_wanted():
             return self._complete(number, frame, LogUnavailable("its producer has gone"))
         self._order.advance(part.ns)
-        self._ns += part.ns
-        self._bytes += part.size
+        self._admitted_ns += part.ns
+        self._admitted_bytes += part.size
         frame.left -= part.size
         self._count_waiting(frame.append.connection, -part.size)
         return [AppendPart(number, frame.part_records)]
@@ -311,11 +311,11 @@ class AppendAdmission:
         self._spent_ns += spent_s * 1e9
         while self._appended and self._appended[0][0] < position:
             _, part = self._appended.popleft()
-            self._foreseen += part.foreseen_ns
+            self._foreseen_ns += part.foreseen_ns
             self._remove(part)
-        if self._foreseen > MEASURED_NS:
-            measured = min(1.0, max(LEAST_MEASURED, self._spent_ns / self._foreseen))
-            self._spent_ns = self._foreseen = 0.0
+        if self._foreseen_ns > MEASURED_NS:
+            measured = min(1.0, max(LEAST_MEASURED, self._spent_ns / self._foreseen_ns))
+            self._spent_ns = self._foreseen_ns = 0.0
             # What takes longer than it was foreseen counts at once, what takes less only after a while.
             self._measured += (measured - self._measured) * (1 if measured > self._measured else MEASURED_SHARE)
         return self._let_in()
@@ -335,8 +335,8 @@ class AppendAdmission:
             del self._waiting_bytes[connection]
 
     def _remove(self, part: _Part) -> None:
-        self._bytes -= part.size
-        self._ns -= part.ns
+        self._admitted_bytes -= part.size
+        self._admitted_ns -= part.ns
 
 
 def _bodies(records: Sequence[Record], begin: int) -> list[bytes]:

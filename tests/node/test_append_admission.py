@@ -43,7 +43,7 @@ LONG_S = 1_000.0
 """At least as long as all was foreseen to take."""
 
 
-class Log:
+class AdmissionHarness:
     """A log, what it has read of it, and what each notification takes, in milliseconds: as many as it has bytes."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Log:
         return list(range(first, len(self.connections)))
 
     def read(self, count: int | None = None, spent_s: float = LONG_S) -> None:
-        """Read on to there, or to the end."""
+        """Have the log folded below this offset; None: to its end."""
         self.step(LogFolded(len(self.connections) if count is None else count, spent_s))
 
     def read_until(self, effect: Append, spent_s: float = LONG_S) -> Any:
@@ -110,19 +110,24 @@ class Log:
 
     def is_empty(self) -> bool:
         admission = self.admission
-        counted = (admission._bytes, admission._ns, admission._waiting_bytes, admission._waiting_total)
+        counted = (
+            admission._admitted_bytes,
+            admission._admitted_ns,
+            admission._waiting_bytes,
+            admission._waiting_total,
+        )
         return counted == (0, 0, {}, 0) and not admission._frames and admission.under_way == 0
 
 
 def test_publish_without_cost_is_one_append() -> None:
-    log = Log()
+    log = AdmissionHarness()
     effect = log.publish(1, *published(*[0] * 1_000))
     assert log.answers[id(effect)] == list(range(1_000))
     assert log.appends == [1_000]
 
 
 def test_costly_publish_is_appended_in_parts_as_the_log_is_read() -> None:
-    log = Log()
+    log = AdmissionHarness()
     effect = log.publish(1, *published(*[10] * 100))
     first = len(log.connections)
     assert first == AT_ONCE_MS // 10
@@ -136,7 +141,7 @@ def test_costly_publish_is_appended_in_parts_as_the_log_is_read() -> None:
 
 
 def test_notification_that_exceeds_the_whole_budget_is_appended_alone() -> None:
-    log = Log()
+    log = AdmissionHarness()
     effect = log.publish(1, *published(5_000, 5_000))
     assert log.appends == [1]
     log.read(1)
@@ -144,7 +149,7 @@ def test_notification_that_exceeds_the_whole_budget_is_appended_alone() -> None:
 
 
 def test_cheap_publish_is_admitted_before_most_costly_ones() -> None:
-    log = Log()
+    log = AdmissionHarness()
     hostile = [log.publish(number, *published(*[50] * 20)) for number in range(1, 31)]
     for _ in range(30):
         log.read()
@@ -157,7 +162,7 @@ def test_cheap_publish_is_admitted_before_most_costly_ones() -> None:
 
 
 def test_costly_publish_is_not_starved_by_later_ones() -> None:
-    log = Log()
+    log = AdmissionHarness()
     much = log.publish(1, *published(*[500] * 4))
     for number in range(2, 1_000):
         log.publish(number, *published(100))
@@ -168,7 +173,7 @@ def test_costly_publish_is_not_starved_by_later_ones() -> None:
 
 
 def test_cost_of_a_publish_is_estimated_again_for_each_part() -> None:
-    log = Log()
+    log = AdmissionHarness()
     log.publish(1, *published(*[1] * 500))
     assert len(log.connections) == AT_ONCE_MS
     log.factor = 100
@@ -177,7 +182,7 @@ def test_cost_of_a_publish_is_estimated_again_for_each_part() -> None:
 
 
 def test_records_of_the_proxy_itself_are_appended_without_waiting() -> None:
-    log = Log()
+    log = AdmissionHarness()
     log.publish(1, *published(*[1_000] * 10))
     end = len(log.connections)
     own = log.publish(0, InterestsExpired(ProxyId("a"), INCARNATION))
@@ -186,7 +191,7 @@ def test_records_of_the_proxy_itself_are_appended_without_waiting() -> None:
 
 @pytest.mark.parametrize("after", [0, 27, 30])
 def test_failed_part_ends_its_publish_and_releases_its_budget_to_waiting_ones(after: int) -> None:
-    log = Log()
+    log = AdmissionHarness()
     log.fails_after = after
     failing = log.publish(1, *published(*[10] * 100))
     log.fails_after = after or None
@@ -200,7 +205,7 @@ def test_failed_part_ends_its_publish_and_releases_its_budget_to_waiting_ones(af
 
 
 def test_publish_of_a_disconnected_producer_is_not_appended() -> None:
-    log = Log()
+    log = AdmissionHarness()
     effect = log.publish(1, *published(*[10] * 100))
     log.gone.add(1)
     log.read()
@@ -211,7 +216,7 @@ def test_publish_of_a_disconnected_producer_is_not_appended() -> None:
 
 
 def test_admitted_bytes_count_until_they_are_read_and_waiting_bytes_do_not_close_the_others() -> None:
-    log = Log()
+    log = AdmissionHarness()
     log.factor = 0
     log.publish(1, *published(ADMITTED_BYTES, 1))
     assert not log.admission.has_room(2)
@@ -226,7 +231,7 @@ def test_admitted_bytes_count_until_they_are_read_and_waiting_bytes_do_not_close
 
 def test_any_order_of_requests_answers_failures_and_ends_returns_the_whole_budget() -> None:
     for seed in range(200):
-        log, rng = Log(), random.Random(seed)
+        log, rng = AdmissionHarness(), random.Random(seed)
         log.is_paused = True
         effects = []
         for step in range(100):
@@ -254,8 +259,8 @@ def test_any_order_of_requests_answers_failures_and_ends_returns_the_whole_budge
         assert log.is_empty(), seed
 
 
-def test_connection_of_which_much_waits_may_not_publish_more_and_holds_up_nobody_else() -> None:
-    log = Log()
+def test_connection_with_much_waiting_may_publish_no_more_and_others_may_until_all_have_twice_the_bound() -> None:
+    log = AdmissionHarness()
     log.publish(200, *published(1_000), *published(1_000))
 
     def wait(connection: int, size: int) -> None:
@@ -350,8 +355,8 @@ def test_waiting_job_is_overtaken_by_a_bounded_number_of_later_ones() -> None:
     assert len(order._finish) < 1_000 and len(order._next) < 10_000
 
 
-def test_what_takes_less_than_foreseen_is_admitted_with_more_of_its_kind() -> None:
-    log = Log()
+def test_admission_takes_more_together_where_folding_takes_less_than_was_foreseen() -> None:
+    log = AdmissionHarness()
 
     def admitted_together() -> int:
         read = len(log.connections)
@@ -370,8 +375,8 @@ def test_what_takes_less_than_foreseen_is_admitted_with_more_of_its_kind() -> No
     assert log.is_empty()
 
 
-def test_what_takes_longer_than_it_did_is_admitted_as_it_was_foreseen_at_once() -> None:
-    log = Log()
+def test_admission_goes_by_its_estimates_again_at_once_where_folding_takes_longer() -> None:
+    log = AdmissionHarness()
     effect = log.publish(1, *published(*[20] * 500))
     at_first = sum(log.appends)
     log.read_until(effect, spent_s=0.001)

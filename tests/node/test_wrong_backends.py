@@ -89,8 +89,8 @@ def test_no_log_is_begun_in_the_place_of_one_that_a_proxy_has(tmp_path: Path) ->
     command = [proxy.command[0], "sites", "begin-log", "A", "--data", str(tmp_path)]
     try:
         refused = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr.startswith("error: REFUSED: site: site A has a log, and proxies of it that run: x")
+        assert (refused.returncode, refused.stdout) == (5, "")
+        assert refused.stderr.startswith("error: IN_USE: site: site A has a log, and proxies of it that run: x")
     finally:
         # Killed, for then nobody ends its lease but whoever asks who runs.
         proxy.process.kill()

@@ -1,6 +1,6 @@
 """The installed wheel offers one name, and everything that Waypost does works by it.
 
-``make wheel`` runs the tests of all pure rooms against it; without it, those of a few.
+``make wheel`` runs the tests of the rooms that WAYPOST_WHEEL_TESTS names against it; without that, those of a few.
 """
 
 from __future__ import annotations

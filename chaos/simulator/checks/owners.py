@@ -1,4 +1,8 @@
-"""What journals attest of owners, judged as the audit judges it (spark/owners.py), in plain Python: two witnesses."""
+"""What journals attest of owners, by the audit's rules (spark/owners.py), in plain Python: two witnesses.
+
+It is milder where a run ends in the middle: a transfer counts as stalled only if its process closed its journal, and a
+process that did not may have delivered at an epoch of which nothing is on record.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ def check_owners(journal: Iterable[Fact]) -> list[str]:
         if fact.kind == FactKind.HANDOVER:
             transfers[fact.transfer, fact.role, fact.writer] = fact
     closed = {fact.writer for fact in facts if fact.kind == FactKind.CLOSED}
-    killed = {fact.proxy for fact in facts if fact.kind == FactKind.OPENED and fact.writer not in closed}
+    unclosed = {fact.proxy for fact in facts if fact.kind == FactKind.OPENED and fact.writer not in closed}
     violations = [f"OWNER {', '.join(sorted(both))} own {of}" for of, both in writers.items() if len(both) > 1]
     violations += [
         f"OWNER {fact.writer} began {fact.phase} of a transfer as {fact.role}, and closed its journal"
@@ -49,7 +53,7 @@ def check_owners(journal: Iterable[Fact]) -> list[str]:
         if fact.kind != FactKind.RECEIVED:
             continue
         known = owners.get((fact.session, fact.epoch), set())
-        if fact.proxy not in known and (known or fact.proxy not in killed):
+        if fact.proxy not in known and (known or fact.proxy not in unclosed):
             violations.append(
                 f"OWNER {fact.proxy} delivered {fact.session} at {fact.epoch}, of which owners are {known}"
             )

@@ -43,23 +43,23 @@ def play(seeds: range) -> RunSummary:
 
     An error that a schedule raises becomes its violation, of the kind FAULT.
     """
-    tally, began = RunSummary(), time.process_time()
+    summary, began = RunSummary(), time.process_time()
     # A world is some thousand objects that live as long as it does: to look for garbage meanwhile finds nothing.
     gc.disable()
     for seed in seeds:
-        tally.schedules += 1
+        summary.schedules += 1
         try:
             world, violations = draw(seed).play()
         except Exception as fault:
-            tally.violations[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
+            summary.violations[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
             continue
-        tally.coverage.update(coverage(world))
-        tally.met.update(world.met)
+        summary.coverage.update(coverage(world))
+        summary.met.update(world.met)
         if violations:
-            tally.violations[seed] = violations
+            summary.violations[seed] = violations
     gc.enable()
-    tally.cpu_s = time.process_time() - began
-    return tally
+    summary.cpu_s = time.process_time() - began
+    return summary
 
 
 def play_all(seeds: range, workers: int | None = None) -> Iterator[RunSummary]:
@@ -74,6 +74,6 @@ def play_all(seeds: range, workers: int | None = None) -> Iterator[RunSummary]:
     parts = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     total = RunSummary()
     with ProcessPoolExecutor(min(workers or os.cpu_count() or 1, max(1, len(parts)))) as pool:
-        for tally in pool.map(play, parts):
-            total.add(tally)
+        for summary in pool.map(play, parts):
+            total.add(summary)
             yield total

@@ -11,14 +11,14 @@ from federation.ports import LinkRow, Registry, Reloaded
 from federation.site.log_epochs import raised
 from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
-from node.machines.forgotten_site import LOOK_MS, OWNED_MS, OwnersStay
+from node.machines.forgotten_site import LOOK_MS, OWNED_MS, OwnershipStability
 from waypost.clock import SystemClock
 from waypost.errors import BadArgument, InUse, NotFound, Refused
 from waypost.identity import Edge, SessionId, SiteId
 
-SHOWN = 5
+MAX_NAMES_SHOWN = 5
 """Names in a refusal."""
-MOVING_MS = 60_000
+STABLE_TIMEOUT_MS = 60_000
 """Time that is waited for sessions to stay with an owner, in ms."""
 
 
@@ -32,7 +32,8 @@ async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
     Raises:
         BadConfiguration: these files cannot be used.
         NotFound: there is no such registry, or it knows of no log of that site.
-        Refused: a proxy of the site runs, or somebody else changed the row at the same time.
+        InUse: a proxy of the site runs.
+        Refused: somebody else changed the row at the same time.
         RegistryUnavailable: the registry does not answer.
     """
     async with registry_of(config) as registry:
@@ -40,7 +41,7 @@ async def begin_log(config: NodeConfig, site: str, *, as_json: bool) -> None:
         if row is None:
             raise NotFound(f"the registry knows of no log of site {site}", field="site")
         if live := _live(await all_rows(registry), SiteId(site)):
-            raise Refused(
+            raise InUse(
                 f"site {site} has a log, and proxies of it that run: {', '.join(live)}",
                 field="site",
                 hint="stop it first, and wait until its lease has ended; what its log has would be told to be lost",
@@ -87,7 +88,8 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
         config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
         anyway: whether to do so even if sessions may have their last checkpoint at that site alone.
 
-    It takes some seconds: each session that was taken over just now has to have a checkpoint elsewhere first.
+    It takes five seconds, longer where sessions move: a session that was taken over just now has to have a checkpoint
+    elsewhere first, and nobody knows for how long one has had its owner.
 
     Raises:
         BadArgument: `site` is empty.
@@ -106,9 +108,9 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
             there = ", ".join(_known(state)) or "none"
             raise NotFound(f"the registry knows of no site {site}, or no more; there are {there}", field="site")
         _refuse_if_live(state, name)
-        lonely = _lonely(state)
+        owners = OwnershipStability(state.owners, 0)
+        owners.look(state.owners, state.proxies, 0)
         if not anyway:
-            _refuse_if_lonely(lonely, site)
             await _wait_for_checkpoints(registry, state, site)
         # First, and all or nothing: a proxy of the site may have begun meanwhile.
         if not await registry.forget_site(name):
@@ -117,7 +119,16 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
         for sites in links:
             await registry.set_link(LinkRow(sites=sites, removed=True), seed=False)
     if as_json:
-        print(json.dumps({"v": 1, "site": site, "links": [list(sites) for sites in links], "sessions": len(lonely)}))
+        print(
+            json.dumps(
+                {
+                    "v": 1,
+                    "site": site,
+                    "links": [list(sites) for sites in links],
+                    "unserved_sessions": len(owners.unserved),
+                }
+            )
+        )
     else:
         removed = ", ".join(" - ".join(sites) for sites in links) or "none"
         print(f"site {site} is forgotten; links removed: {removed}. If it comes back: waypost links add")
@@ -141,18 +152,11 @@ def _refuse_if_live(state: Reloaded, site: SiteId) -> None:
         )
 
 
-def _lonely(state: Reloaded) -> list[SessionId]:
-    """Return the sessions whose owner does not run, in order of name."""
-    return sorted(
-        session for session, row in state.owners.items() if not row.deleted and row.proxy not in state.proxies
-    )
-
-
-def _refuse_if_lonely(lonely: list[SessionId], site: str) -> None:
-    if lonely:
+def _refuse_if_unserved(unserved: list[SessionId], site: str) -> None:
+    if unserved:
         raise Refused(
-            f"{len(lonely)} sessions are owned by proxies that do not run ({_shown(lonely)}); the last checkpoint of "
-            f"some may be at {site} alone",
+            f"{len(unserved)} sessions are owned by proxies that do not run ({_shown(unserved)}); the last checkpoint "
+            f"of some may be at {site} alone",
             field="site",
             hint="attach to them first, so that they are taken over; or --anyway: what only it has is lost",
         )
@@ -161,10 +165,15 @@ def _refuse_if_lonely(lonely: list[SessionId], site: str) -> None:
 async def _wait_for_checkpoints(registry: Registry, state: Reloaded, site: str) -> None:
     """Wait until each session has had one owner for a while (node/machines/forgotten_site.py)."""
     clock = SystemClock()
-    owners, ends_ms = OwnersStay(state.owners, clock.now_ms()), clock.now_ms() + MOVING_MS
-    if owners.waiting:
-        print(f"waiting {OWNED_MS / 1000:g} s: sessions that moved just now get a checkpoint first", file=sys.stderr)
-    while not owners.look(state.owners, clock.now_ms()):
+    owners, ends_ms = OwnershipStability(state.owners, clock.now_ms()), clock.now_ms() + STABLE_TIMEOUT_MS
+    is_told = False
+    while not owners.look(state.owners, state.proxies, clock.now_ms()):
+        _refuse_if_unserved(owners.unserved, site)
+        if not is_told:
+            print(
+                f"waiting {OWNED_MS / 1000:g} s: sessions that moved just now get a checkpoint first", file=sys.stderr
+            )
+            is_told = True
         if clock.now_ms() > ends_ms:
             raise Refused(
                 f"{len(owners.waiting)} sessions move again and again ({_shown(owners.waiting)}); the last checkpoint "
@@ -174,11 +183,10 @@ async def _wait_for_checkpoints(registry: Registry, state: Reloaded, site: str) 
             )
         await asyncio.sleep(LOOK_MS / 1000)
         state = await all_rows(registry)
-        _refuse_if_lonely(_lonely(state), site)
 
 
 def _shown(sessions: list[SessionId]) -> str:
-    return ", ".join(sessions[:SHOWN]) + (", ..." if len(sessions) > SHOWN else "")
+    return ", ".join(sessions[:MAX_NAMES_SHOWN]) + (", ..." if len(sessions) > MAX_NAMES_SHOWN else "")
 
 
 def _known(state: Reloaded) -> list[SiteId]:

@@ -12,7 +12,7 @@ _part_appended = AppendAdmission._part_appended
 
 
 def _append_behind_what_failed(self: AppendAdmission, number: int, answer: Any) -> list[Any]:
-    """Take the part that failed for appended, until the frame has ended; answer the error then."""
+    """Take a part that failed for appended; if it is the last one, the frame is answered with its error."""
     frame = self._frames[number]
     effects = _part_appended(self, number, answer if isinstance(answer, list) else [-1] * len(frame.part_records))
     return [
@@ -23,7 +23,7 @@ def _append_behind_what_failed(self: AppendAdmission, number: int, answer: Any) 
     ]
 
 
-def _acknowledge_all_with_the_first_part(self: AppendAdmission, number: int, answer: Any) -> list[Any]:
+def _count_offsets_on_from_the_first(self: AppendAdmission, number: int, answer: Any) -> list[Any]:
     frame = self._frames[number]
     if isinstance(answer, list) and isinstance(answer[0], int):
         first = frame.offsets[0] if frame.offsets else answer[0]
@@ -41,8 +41,8 @@ def _keep_the_room_of_what_failed(self: AppendAdmission, number: int, answer: An
     part = self._frames[number].part
     effects = _part_appended(self, number, answer)
     if not isinstance(answer, list) and part is not None:
-        self._bytes += part.size
-        self._ns += part.ns
+        self._admitted_bytes += part.size
+        self._admitted_ns += part.ns
     return effects
 
 
@@ -55,9 +55,9 @@ MUTANTS = (
         (98750394,),
     ),
     Mutant(
-        "takes parts for neighbours",
+        "counts offsets on from the first",
         "the parts of a frame are acknowledged as if nothing of others could stand between them",
-        replaced(AppendAdmission, "_part_appended", _acknowledge_all_with_the_first_part),
+        replaced(AppendAdmission, "_part_appended", _count_offsets_on_from_the_first),
         ("LOST",),
         (98750000,),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 from federation.links import forwarding_filter, tree_keeper
@@ -12,9 +13,9 @@ from federation.links.link_lease import LinkLease
 from federation.links.link_receiver import LinkReceiver
 from federation.links.tree_keeper import TreeKeeper
 from federation.site.acceptance import Acceptance
-from federation.site.events import Event
+from federation.site.events import Event, SeveranceAnnounced
 from federation.site.state import SiteState
-from node.machines.forgotten_site import OwnersStay
+from node.machines.forgotten_site import OwnershipStability
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
@@ -22,7 +23,24 @@ from waypost.identity import Edge, Origin, SiteId
 from waypost.records import TreeEntered
 
 _enter, _enter_tree = SiteState._tree_entered, Acceptance.enter_tree
+_look = OwnershipStability.look
+_goes_on = LinkReceiver._goes_on_in_tree
 _pause, _resigned = TreeKeeper._pause_ms, LinkReceiver._resigned
+
+
+def _go_on_in_any_tree(self: LinkReceiver, now_ms: int) -> bool:
+    """Go on where more sites come over the link than before, too."""
+    self._reached = self._state.acceptance.reached_over(self._neighbour)
+    return _goes_on(self, now_ms)
+
+
+def _enter_in_silence(self: SiteState, offset: int, record: TreeEntered) -> list[Event]:
+    return [event for event in _enter(self, offset, record) if not isinstance(event, SeveranceAnnounced)]
+
+
+def _look_at_leases_alone(self: OwnershipStability, owners: Any, live: Any, now_ms: int) -> bool:
+    _look(self, owners, live, now_ms)
+    return not self.unserved
 
 
 def _uncover_nothing(self: SiteState, origins: Collection[Origin]) -> list[Event]:
@@ -75,9 +93,23 @@ def _not_after_a_repair() -> Iterator[None]:
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "opens no link anew for what comes over it too",
+        "a link goes on in another tree although more sites are reached over it, of which something passed before",
+        replaced(LinkReceiver, "_goes_on_in_tree", _go_on_in_any_tree),
+        ("LOST", "STUCK", "QUENCH"),
+        rule=9,
+    ),
+    Mutant(
+        "enters a tree in silence",
+        "behind links that go on, nobody is told of origins that arrive over another link than before",
+        replaced(SiteState, "_tree_entered", _enter_in_silence),
+        ("LOST", "STUCK"),
+        rule=9,
+    ),
+    Mutant(
         "forgets a site at once",
         "a site is forgotten before the new owners of its sessions have written a checkpoint",
-        replaced(OwnersStay, "look", lambda self, owners, now_ms: True),
+        replaced(OwnershipStability, "look", _look_at_leases_alone),
         ("LOST",),
         kept=("planted-98744659",),
     ),

@@ -45,7 +45,7 @@ def check(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", SEEDS[::STEP])
-def test_a_storm_costs_nothing_that_was_promised(first: int) -> None:
+def test_a_random_schedule_breaks_no_promise(first: int) -> None:
     for seed in SEEDS[first - SEEDS.start : first - SEEDS.start + STEP]:
         check(seed)
 
@@ -79,7 +79,7 @@ def test_a_schedule_that_once_went_wrong_does_so_no_more(name: str) -> None:
     assert {run.seed: wrong for run in runs if (wrong := violations_of(run))} == {}, kept.cause
 
 
-def test_storms_bring_about_what_they_are_made_for() -> None:
+def test_random_schedules_have_the_faults_that_they_are_made_of() -> None:
     worlds = [draw(seed).play()[0] for seed in range(160)]
     begun = {fact.cause for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
