@@ -23,7 +23,7 @@ Closed        none; it is for the audit
 LogBegun      another log epoch: the own origin ends at the record before, and the next one begins here
 OriginEnded   the same of another site's origin
 TreeEntered   everything goes over that tree from here on: filters of a site that is no neighbour any more end, and
-              origins that arrive over another link begin to be covered anew
+              origins that arrive over another link begin to be covered anew; the neighbours that stay are told of them
 LinkLed       that leader of the link is in force from here on; later records of an earlier one are ignored
 Severed       notifications of that link are not covered any more: some may have been lost on the way
 Damaged       it may have been any of these: the own origin advances past it, with a gap; the rest is not relied on

@@ -52,7 +52,7 @@ copy, put-back                    the registry is copied; the registry is put ba
 compact                           the registry forgets what watches have not seen: they begin with all there is
 quorum MS                         so long the registry answers nobody, and no lease ends
 skew P MS                         the clock of P shows so much more than others do
-cut, heal                         the links between the sites
+cut [A B], heal [A B]             the links between all sites; or the one between these two
 lose-end SITE N                   the log of the site loses its last N records, which all proxies there had read
 damage SITE KIND                  a bit of the last such record of the site's log is turned over, at rest
 damage-store P                    a bit of the first entry that P has on its disk
@@ -79,6 +79,7 @@ from chaos.simulator.environment.environment import ROAMING
 from chaos.simulator.environment.secrets import Secrets
 from chaos.simulator.kernel.recorder import log_lane
 from chaos.simulator.processes.clients import POLL_MS
+from chaos.simulator.processes.links import Link
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from handover.messages import MoveRequest
@@ -432,14 +433,17 @@ class Scenario:
         self.world.nodes[words[0]].clock.skew_ms = int(words[1])
 
     def do_cut(self, rest: str, words: list[str]) -> None:
-        """Perform `cut` (no arguments): cut all links, in both directions."""
-        for link in self.world.links:
+        """Perform `cut [SITE SITE]`: cut the link between two sites, or all links, in both directions."""
+        for link in self._links_between(words):
             link.set_cut(records=True, words=True)
 
     def do_heal(self, rest: str, words: list[str]) -> None:
-        """Perform `heal` (no arguments): end the cuts of all links, in both directions."""
-        for link in self.world.links:
+        """Perform `heal [SITE SITE]`: end the cuts of the link between two sites, or of all links."""
+        for link in self._links_between(words):
             link.set_cut(records=False, words=False)
+
+    def _links_between(self, sites: list[str]) -> list[Link]:
+        return [link for link in self.world.links if not sites or {link.near, link.far} == set(sites)]
 
     def do_lose_end(self, rest: str, words: list[str]) -> None:
         """Perform `lose-end SITE N` (`words`: its arguments): let the site's log lose its last N records.
