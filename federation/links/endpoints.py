@@ -274,7 +274,10 @@ class LinkEndpoints:
         if self._is_outlived(peer, message):
             return
         if message.tree_epoch > self._state.tree.epoch:
-            self._early[message.site] = (peer, message)
+            early = self._early.get(message.site)
+            if isinstance(message, LinkOpen) or early is None or isinstance(early[1], LinkWants):
+                # A request comes again if it has no answer; an opening does so only after a silence.
+                self._early[message.site] = (peer, message)
         elif isinstance(message, LinkOpen):
             self._open(peer, message, now_ms)
         elif message.tree_epoch == self._state.tree.epoch:
