@@ -56,12 +56,12 @@ def unowned_deliveries(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     joined = _received(journal).join(_owners(journal), on=_OWNERSHIP, how="left")
     later = of_kind(journal, FactKind.OWNED).groupBy("session").agg(F.max("epoch").alias("last_epoch"))
     joined = joined.join(later, on="session", how="left").join(_ends(journal, killed), on="proxy", how="left")
-    speaking = _speaking(journal, killed).withColumn("was_to_say", F.lit(True))
-    joined = joined.join(speaking, on=[*_OWNERSHIP, "proxy"], how="left")
+    attesting = _attesting(journal, killed).withColumn("attests_serving", F.lit(True))
+    joined = joined.join(attesting, on=[*_OWNERSHIP, "proxy"], how="left")
     is_owned = F.coalesce(F.array_contains("owners", F.col("proxy")), F.lit(False))
     has_later = F.coalesce(F.col("last_epoch") > F.col("epoch"), F.lit(False))
     may_be_silent = F.coalesce(F.col("is_killed") & (has_later | ~F.col("is_closed")), F.lit(False))
-    is_excused = F.col("owners").isNull() & F.col("was_to_say").isNull() & may_be_silent
+    is_excused = F.col("owners").isNull() & F.col("attests_serving").isNull() & may_be_silent
     unowned = joined.where(~is_owned & ~is_excused).withColumn("other_proxy", F.get("owners", F.lit(0)))
     nobody = F.lit(", and no proxy attests to have owned the session at this epoch")
     other = F.concat(F.lit(", and at this epoch the session was owned by "), F.array_join("owners", ", "))
@@ -82,11 +82,11 @@ def deliveries_beyond_cuts(journal: DataFrame) -> DataFrame:
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    given = of_kind(journal, FactKind.RECEIVED).withColumn("offset", F.explode("offsets"))
-    given = given.join(_released(journal), on=[*_OWNERSHIP, "proxy"], how="left")
-    given = given.join(_taken_over(journal), on=_OWNERSHIP, how="left")
+    deliveries = of_kind(journal, FactKind.RECEIVED).withColumn("offset", F.explode("offsets"))
+    deliveries = deliveries.join(_released(journal), on=[*_OWNERSHIP, "proxy"], how="left")
+    deliveries = deliveries.join(_taken_over(journal), on=_OWNERSHIP, how="left")
     cuts = [_upto(name) for name in ("released_at", "taken_over_at")]
-    beyond = given.withColumn("cut", F.least(*cuts)).where(F.col("offset") > F.col("cut"))
+    beyond = deliveries.withColumn("cut", F.least(*cuts)).where(F.col("offset") > F.col("cut"))
     note = F.concat(F.lit("beyond the cut of its owner, which is "), F.col("cut"))
     return findings(beyond, doubt.UNOWNED, note)
 
@@ -188,11 +188,11 @@ def _ends(journal: DataFrame, killed: DataFrame) -> DataFrame:
     return named.agg(F.max("by_kill").alias("is_killed"), F.max(~F.col("by_kill")).alias("is_closed"))
 
 
-def _speaking(journal: DataFrame, killed: DataFrame) -> DataFrame:
+def _attesting(journal: DataFrame, killed: DataFrame) -> DataFrame:
     """Return `session`, `epoch` and `proxy` where an incarnation that was killed attests anything else of serving."""
-    said = journal.where(~F.col("kind").isin(FactKind.RECEIVED, FactKind.HANDOVER, FactKind.RELEASED))
-    said = said.where(F.col("session") != "").join(killed, on="writer", how="left_semi")
-    return said.select(*_OWNERSHIP, proxy_of("writer").alias("proxy")).distinct()
+    attested = journal.where(~F.col("kind").isin(FactKind.RECEIVED, FactKind.HANDOVER, FactKind.RELEASED))
+    attested = attested.where(F.col("session") != "").join(killed, on="writer", how="left_semi")
+    return attested.select(*_OWNERSHIP, proxy_of("writer").alias("proxy")).distinct()
 
 
 def _owners(journal: DataFrame) -> DataFrame:

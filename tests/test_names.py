@@ -31,7 +31,7 @@ RETIRED = """
     wrongs
 """.split()  # noqa: SIM905
 """Identifiers of the first build, which nobody knows outside of it (docs/renames.md)."""
-RETIRED_PARTS = "farewell goodbye heed levelling patience quarrel tired tires untold wish".split()  # noqa: SIM905
+RETIRED_PARTS = "farewell goodbye heed levelling patience quarrel storm tally tired tires untold wish".split()  # noqa: SIM905
 """Words that are no part of an identifier either."""
 VERBLESS = (
     *("So many", "So much", "So long", "So often", "So far", "So small", "Of ", "It ", "The same", "One that"),

@@ -33,7 +33,7 @@ class Relays:
 
     def early(self) -> list[int]:
         """Return the number of messages that wait for a missing one, for each relay."""
-        return [len(line.early) for line in chain(self.near.channels(), self.far.lines())]
+        return [len(channel.early) for channel in chain(self.near.channels(), self.far.channels())]
 
     def peer_message(self, sender: ProxyId, message: RelayMessage) -> None:
         """Take a message of a relay from another proxy; a wrong one is refused and counted."""

@@ -54,7 +54,7 @@ class FarRelays:
     def __len__(self) -> int:
         return len(self._far)
 
-    def lines(self) -> Iterator[RelayChannel]:
+    def channels(self) -> Iterator[RelayChannel]:
         """Yield the channels of all relays of sessions here."""
         return (far_relay.channel for far_relay in self._far.values())
 
@@ -180,7 +180,7 @@ class FarRelays:
 
     def next_deadline(self) -> int:
         """Return when the next sign of life is due, in ms of the engine's clock; NEVER: there are no relays."""
-        return min([line.last_sent_ms + BEAT_MS for line in self.lines()], default=NEVER)
+        return min([channel.last_sent_ms + BEAT_MS for channel in self.channels()], default=NEVER)
 
 
 def _decoded(frame: bytes) -> PASSED_ON | None:

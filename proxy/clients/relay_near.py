@@ -67,8 +67,8 @@ class NearRelays:
         now = self._env.time.now_ms
         self._relay_count += 1
         relay = f"{self._env.lease.incarnation}/{self._relay_count}"
-        number, line = connection.number, RelayChannel(last_received_ms=now)
-        self._near[number] = _NearRelay(relay, owner, SessionId(attach.session), connection.address, line)
+        number, channel = connection.number, RelayChannel(last_received_ms=now)
+        self._near[number] = _NearRelay(relay, owner, SessionId(attach.session), connection.address, channel)
         self._connections[relay] = number
         self.up(number, Hello(VERSION, connection.client))
         self.up(number, attach)
@@ -136,13 +136,13 @@ class NearRelays:
         if connection is None:
             self._output.emit(SendPeer(sender, RelayEnd(message.relay, by_owner=False)))
             return
-        line = self._near[connection].channel
-        if message.number < 1 or not 0 <= message.received <= line.sent:
+        channel = self._near[connection].channel
+        if message.number < 1 or not 0 <= message.received <= channel.sent:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
             return
         now = self._env.time.now_ms
-        line.confirm(message.received, now)
-        frames = line.receive(message.number, message.frame, now)
+        channel.confirm(message.received, now)
+        frames = channel.receive(message.number, message.frame, now)
         if frames is None:
             self._break([connection])
             return
@@ -178,4 +178,4 @@ class NearRelays:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return min([line.due_ms() for line in self.channels()], default=NEVER)
+        return min([channel.due_ms() for channel in self.channels()], default=NEVER)

@@ -87,30 +87,30 @@ class Promises:
             return
         reached = self._env.reached(session)
         awaited = self._awaited(subscription, session.ahead(reached) & due.keys())
-        fresh = {
+        promises = {
             origin: max(above, self._floor(session, subscription, origin, reached))
             for origin, above in due.items()
             if origin not in awaited and self._has_start(session, origin)
         }
         if awaited:
             self.watch(session)
-        if not fresh:
+        if not promises:
             return
-        subscription.promise(fresh)
+        subscription.promise(promises)
         self._sessions.mark_changed(session.id)
 
         def on_done(error: WaypostError | None) -> None:
             if self._sessions.serving(session.id) is not session:
                 # A frozen session must not say another thing of itself than before.
-                session.cut_short.append((subscription, fresh))
+                session.cut_short.append((subscription, promises))
             elif error is not None:
-                subscription.unpromise(fresh)
+                subscription.unpromise(promises)
                 self._unpromised[session.id] = session
             elif subscription.replaced:
                 # What was written knows it no more, perhaps: the generation that has its name makes its own promise.
-                subscription.unpromise(fresh)
+                subscription.unpromise(promises)
             else:
-                self._announce_promise(session, subscription, fresh)
+                self._announce_promise(session, subscription, promises)
 
         # A restart and a failover must know of the promise before anybody else does.
         self._persister.write(session, on_done)

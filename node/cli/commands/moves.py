@@ -82,7 +82,7 @@ def stop_drain(name: str, proxy: str | None, *, as_json: bool) -> None:
 
 def _until_empty(url: str, name: str, *, as_json: bool) -> int:
     """Return how many sessions are left when the drain has ended: 0, or more where somebody has cancelled it."""
-    before, told = None, False
+    before, shown = None, False
     while True:
         rows = {row["proxy"]: row for row in request(url, "/v1/drains")["drains"]}
         left = int(rows[name]["left"]) if name in rows else None
@@ -90,8 +90,8 @@ def _until_empty(url: str, name: str, *, as_json: bool) -> int:
             print(f"{left} left", file=sys.stderr)
         if left == 0 or (left is None and before is not None):
             return before or 0 if left is None else 0
-        if left and not rows[name]["targets"] and not told:
-            told = True
+        if left and not rows[name]["targets"] and not shown:
+            shown = True
             none = "no other proxy takes them: each one is drained, or has no lease"
             print(f"{none}; it goes on when one does, or: waypost drain {name} --stop", file=sys.stderr)
         before = left if left is not None else before
