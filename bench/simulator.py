@@ -11,6 +11,6 @@ SEEDS = 300
 
 def run() -> list[Row]:
     """Play SEEDS schedules, REPEATS times; return the row of schedules a second of processor time."""
-    tallies = [play(range(SEEDS * repeat, SEEDS * (repeat + 1))) for repeat in range(REPEATS)]
-    rates = tuple(tally.schedules / tally.cpu_s for tally in tallies)
+    summaries = [play(range(SEEDS * repeat, SEEDS * (repeat + 1))) for repeat in range(REPEATS)]
+    rates = tuple(result.schedules / result.cpu_s for result in summaries)
     return [Row("simulated schedules", "a second and core", rates, ">= 100")]

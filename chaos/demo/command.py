@@ -71,21 +71,21 @@ def _audit(source: str, report: Path) -> Any:
 
 
 def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
-    tally = outcome.result
+    result = outcome.result
     return [
-        ("published", f"{tally.published:,}", f"{verdict.published:,}"),
-        ("owed", f"{tally.expected:,}", f"{verdict.owed:,}"),
-        ("delivered", f"{tally.delivered:,}", f"{verdict.delivered:,}"),
-        ("lost", f"{len(tally.lost):,}", f"{verdict.lost:,}"),
-        ("duplicated", f"{len(tally.duplicated):,}", f"{verdict.duplicated:,}"),
-        ("phantom", f"{len(tally.phantom):,}", ""),
-        ("reordered", f"{len(tally.reordered):,}", ""),
+        ("published", f"{result.published:,}", f"{verdict.published:,}"),
+        ("owed", f"{result.expected:,}", f"{verdict.owed:,}"),
+        ("delivered", f"{result.delivered:,}", f"{verdict.delivered:,}"),
+        ("lost", f"{len(result.lost):,}", f"{verdict.lost:,}"),
+        ("duplicated", f"{len(result.duplicated):,}", f"{verdict.duplicated:,}"),
+        ("phantom", f"{len(result.phantom):,}", ""),
+        ("reordered", f"{len(result.reordered):,}", ""),
         ("repeats dropped by the library", f"{outcome.repeats_dropped:,}", ""),
         ("handovers to another proxy", f"{len(outcome.moves_ms):,}", ""),
         ("  p50 / p99", f"{outcome.p50_ms:.0f} / {outcome.p99_ms:.0f} ms", ""),
         ("absences", f"{outcome.absences:,}", ""),
         ("seconds", f"{outcome.seconds:.0f}", ""),
-        ("verdict", "ok" if tally.clean and outcome.is_complete else "VIOLATED", verdict.verdict),
+        ("verdict", "ok" if result.clean and outcome.is_complete else "VIOLATED", verdict.verdict),
     ]
 
 

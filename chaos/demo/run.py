@@ -147,7 +147,7 @@ class Demo:
         finally:
             for watcher in watchers:
                 watcher.cancel()
-        tally = check(
+        result = check(
             self._published,
             {person.name: person.subscriptions for person in self._people},
             {person.name: person.got for person in self._people},
@@ -156,7 +156,7 @@ class Demo:
         moves = [moves_m for person in self._people for moves_m in person.moves_ms]
         absences = sum(person.absences for person in self._people)
         return Outcome(
-            result=tally,
+            result=result,
             moves_ms=moves,
             absences=absences,
             repeats_dropped=self._dropped,

@@ -63,7 +63,7 @@ NAMES = [
 
 @dataclass(slots=True, kw_only=True)
 class Traveller:
-    """One roaming client, its subscriptions and its tally."""
+    """One roaming client, its subscriptions, and what it was given."""
 
     name: str
     subscriptions: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The checker finds a planted loss, repeat and change of order, in tallies and end to end."""
+"""The checker finds a planted loss, repeat and change of order, in summaries and end to end."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_notification_that_matches_no_subscription_is_reported_as_phantom() -> N
 
 
 def test_notification_after_a_later_one_of_its_producer_is_reported_as_reordered() -> None:
-    tally = check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, TWO, ONE)})
-    assert tally.reordered == [("r", ONE)]
-    assert not tally.clean
+    result = check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, TWO, ONE)})
+    assert result.reordered == [("r", ONE)]
+    assert not result.clean
 
 
 def test_a_repeat_is_not_called_reordered_too() -> None:
@@ -120,8 +120,8 @@ async def test_checker_finds_a_notification_that_a_client_lost_repeated_or_reord
         await work.setup()
         work.start()
         await until(lambda: bool(planted), "a client is given its tenth notification")
-        tally = await work.check()
+        result = await work.check()
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)
     assert len(planted) == 1
-    assert {name: [identity for _, identity in cases] for name, cases in tally.worst.items()} == {called: planted}
+    assert {name: [identity for _, identity in cases] for name, cases in result.worst.items()} == {called: planted}

@@ -70,6 +70,6 @@ async def test_a_large_backlog_moves_and_moves_on(kafka: KafkaServer, etcd: Etcd
         more = [peak_mb(proxy) - rest for proxy, rest in zip(cluster.proxies.values(), before, strict=True)]
         assert max(more) <= MORE_MB
         await guest.vanish(politely=True)
-    tally = check(published, {guest.name: guest.subscriptions}, {guest.name: guest.got})
-    assert tally.clean, tally.worst
-    assert tally.expected == STORED
+    result = check(published, {guest.name: guest.subscriptions}, {guest.name: guest.got})
+    assert result.clean, result.worst
+    assert result.expected == STORED

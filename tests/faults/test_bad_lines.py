@@ -45,9 +45,9 @@ async def test_clients_roam_across_a_line_that_is_bad_in_every_way(
             await work.goes_on()
         for fault in faults:
             await fault.heal()
-        tally = await work.check()
+        result = await work.check()
         noticed = {name: cluster.proxies[name].request("/v1/status")["refused"].get("wrong tag", 0) for name in damages}
         assert sum(noticed.values()) > 0
         assert all(noticed[name] <= damage.changed for name, damage in damages.items())
-    assert tally.clean, tally.worst
-    assert tally.expected > 200
+    assert result.clean, result.worst
+    assert result.expected > 200

@@ -43,9 +43,9 @@ async def test_concurrent_requests_for_moves_lose_no_notification(
         )
         # However quick all that was, there is enough to judge by.
         await work.wait_delivered()
-        tally = await work.check()
-    assert tally.clean, tally.worst
-    assert tally.expected > 100
+        result = await work.check()
+    assert result.clean, result.worst
+    assert result.expected > 100
     assert sum(relayed) > 0
 
 

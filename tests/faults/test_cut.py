@@ -50,10 +50,10 @@ async def _roam_through(cluster: Cluster, cuts: list[Cut], *, cut_s: float) -> C
         await cut.inject()
         await asyncio.sleep(rng.uniform(0.3, 1) * cut_s)
         await cut.heal()
-    tally = await work.check()
+    result = await work.check()
     assert work.moves > 5
-    assert tally.expected > 100
-    return tally
+    assert result.expected > 100
+    return result
 
 
 async def test_proxies_are_cut_off_from_each_other(
@@ -63,8 +63,8 @@ async def test_proxies_are_cut_off_from_each_other(
     places, cuts = _fronted(toxiproxy, {"kafka": kafka.bootstrap, "etcd": etcd.endpoint})
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(places, [("A", "B")], tmp_path))
-        tally = await _roam_through(cluster, list(cuts.values()), cut_s=1.5)
-    assert tally.clean, tally.worst
+        result = await _roam_through(cluster, list(cuts.values()), cut_s=1.5)
+    assert result.clean, result.worst
 
 
 async def test_a_proxy_is_cut_off_from_its_kafka(etcd: EtcdServer, toxiproxy: ToxiproxyServer, tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ async def test_a_proxy_is_cut_off_from_its_kafka(etcd: EtcdServer, toxiproxy: To
             flags = {"no-discovery": "", "kafka": kafka, "etcd": etcd.endpoint, "prefix": f"kafka{SEED}"}
             places.append(ProxySpec(name, site, flags))
         cluster = stack.enter_context(Cluster(places, [("A", "B")], tmp_path / "proxies"))
-        tally = await _roam_through(cluster, [Cut(front)], cut_s=4)
-    assert tally.clean, tally.worst
+        result = await _roam_through(cluster, [Cut(front)], cut_s=4)
+    assert result.clean, result.worst

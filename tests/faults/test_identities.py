@@ -56,8 +56,8 @@ async def test_restarted_producer_of_the_same_name_is_delivered_from_its_first_n
         await guest.vanish(politely=True)
     assert len(published) == LIVES * EACH
     assert sorted(notification_id.sequence for notification_id in published) == sorted([*range(EACH)] * LIVES)
-    tally = check(published, {guest.name: guest.subscriptions}, {guest.name: guest.got})
-    assert tally.clean, tally.worst
+    result = check(published, {guest.name: guest.subscriptions}, {guest.name: guest.got})
+    assert result.clean, result.worst
 
 
 async def test_the_announcement_of_a_dead_proxy_is_a_hint_and_no_more(

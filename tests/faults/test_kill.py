@@ -32,9 +32,9 @@ async def test_clients_roam_while_proxies_are_killed(tmp_path: Path) -> None:
             await kill.heal()
             assert victim.process.pid != incarnation
         await work.goes_on()
-        tally = await work.check()
+        result = await work.check()
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)
-    assert tally.clean, tally.worst
-    assert tally.expected > 200
+    assert result.clean, result.worst
+    assert result.expected > 200
     assert work.moves > 10

@@ -69,9 +69,9 @@ async def scenario(cluster: Cluster, proxies: dict[str, Fronted], seed: int) -> 
     await work.wait_delivered()
     yield scenario
     await work.wait_delivered()
-    tally = await work.check()
-    assert tally.clean, tally.worst
-    assert tally.expected > 100
+    result = await work.check()
+    assert result.clean, result.worst
+    assert result.expected > 100
 
 
 async def test_a_client_that_comes_back_before_the_freeze_finds_its_session_where_it_was(

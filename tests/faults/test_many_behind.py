@@ -73,9 +73,9 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
         await until_seen(lambda: all(len(each.got) >= owed[name] for name, each in chosen.items()), "everybody has all")
         for guest in chosen.values():
             await guest.vanish(politely=True)
-    tally = check(
+    result = check(
         published,
         {name: each.subscriptions for name, each in chosen.items()},
         {name: each.got for name, each in chosen.items()},
     )
-    assert tally.clean, tally.worst
+    assert result.clean, result.worst

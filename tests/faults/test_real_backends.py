@@ -117,9 +117,9 @@ async def starved(servers: Iterable[Server], for_s: float) -> None:
 
 
 async def ends_well(stage: Stage) -> None:
-    tally = await stage.work.check()
-    assert tally.clean, tally.worst
-    assert tally.expected > 200
+    result = await stage.work.check()
+    assert result.clean, result.worst
+    assert result.expected > 200
     for proxy in stage.cluster.proxies.values():
         await until_seen(partial(_no_troubles, proxy), f"{proxy.name} has no troubles any more", GOES_ON_S)
 

@@ -63,9 +63,9 @@ async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaSe
                 await fault.heal()
             await moving
             await work.wait_delivered()
-            tally = await work.check()
-    assert tally.clean, tally.worst
-    assert tally.expected > 200
+            result = await work.check()
+    assert result.clean, result.worst
+    assert result.expected > 200
 
 
 async def test_a_member_that_hangs_costs_no_lease_though_it_is_named_first(tmp_path: Path) -> None:

@@ -53,12 +53,12 @@ async def test_backlog_of_an_absent_site_arrives_once_after_its_return_and_block
             await cut.heal()
             await kill.heal()
             await until_seen(lambda: there.request("/v1/status")["frontier"].get("C/0", -1) >= last, "C has paid")
-            tally = await work.check()
+            result = await work.check()
     finally:
         for way in ways.values():
             way.remove()
-    assert tally.clean, tally.worst
-    assert tally.expected > DEBTS / KINDS
+    assert result.clean, result.worst
+    assert result.expected > DEBTS / KINDS
 
 
 async def owe(work: Audience, url: str) -> int:

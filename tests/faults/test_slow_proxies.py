@@ -38,9 +38,9 @@ async def audience(cluster: Cluster, seed: int) -> AsyncIterator[Audience]:
     await work.wait_delivered()
     yield work
     await work.wait_delivered()
-    tally = await work.check()
-    assert tally.clean, tally.worst
-    assert tally.expected > 100
+    result = await work.check()
+    assert result.clean, result.worst
+    assert result.expected > 100
 
 
 async def until_counted_out(proxy: ProxyProcess, by: ProxyProcess) -> None:

@@ -31,6 +31,6 @@ async def test_three_proxies_are_upgraded_one_by_one(kafka: KafkaServer, etcd: E
             await upgrade.heal()
             assert proxy.process.pid != incarnation
         await work.goes_on()
-        tally = await work.check()
-    assert tally.clean, tally.worst
-    assert tally.expected > 200
+        result = await work.check()
+    assert result.clean, result.worst
+    assert result.expected > 200
