@@ -34,6 +34,8 @@ publish-hinfo=no
 publish-workstation=no
 """
 START_S = 20
+DAEMON, USER = "avahi-daemon", "avahi"
+AS_USER = 'mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/group && shift 2 && exec "$@"'
 TOOL_S = 15
 
 
@@ -62,7 +64,8 @@ class Avahi:
                 bus.exists, timeout_s=START_S
             )
             as_root = ("--no-drop-root", "--no-chroot", "--no-rlimits")
-            daemon = starting.enter_context(self._process("avahi-daemon", "-f", settings, *as_root))
+            self._add_user()
+            daemon = starting.enter_context(self._process(DAEMON, "-f", settings, *as_root))
             daemon.wait_until(lambda: daemon.has_logged("Server startup complete"), timeout_s=START_S)
             self._stack = starting.pop_all()
         return self
@@ -112,12 +115,24 @@ class Avahi:
         pairs = [f"{key}={value}" for key, value in properties.items()]
         return self._process("avahi-publish", "-s", name, service, str(port), *pairs)
 
+    def _add_user(self) -> None:
+        """Write the files that stand for those of the system with the daemon's user and group: it looks for both, also
+        where it runs as root.
+        """
+        for name, line in (("passwd", f"{USER}:x:0:0::/:/bin/false\n"), ("group", f"{USER}:x:0:\n")):
+            (self._folder / name).write_text(Path("/etc", name).read_text() + line)
+
     def _process(self, program: str, *words: str) -> Process:
         log = self._folder / f"{program}.log"
         return Process(program, self._command(program, *words), log=log, env=self._variables())
 
     def _command(self, program: str, *words: str) -> list[str]:
-        return self._host.command(str(next((self._root / "usr").glob(f"*bin/{program}"))), *words)
+        path = str(next((self._root / "usr").glob(f"*bin/{program}")))
+        if program != DAEMON:
+            return self._host.command(path, *words)
+        # On the host each command has mounts of its own.
+        files = [str(self._folder / name) for name in ("passwd", "group")]
+        return self._host.command("sh", "-c", AS_USER, "sh", *files, path, *words)
 
     def _variables(self) -> dict[str, str]:
         libraries = ":".join(str(path) for path in self._root.glob("**/lib/*-linux-gnu"))
