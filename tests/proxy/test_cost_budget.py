@@ -156,11 +156,14 @@ def test_ended_subscriptions_are_paid_no_more(harness: EngineHarness) -> None:
     assert not matcher.spending._clients
 
 
+LONG_SEARCH = ('contains(text, "' + "a" * 100 + "b" + "a" * 100 + '")', "a" * 250_000)
+"""An expression and a text that take as long as was estimated, on the machine on which that was measured."""
+
+
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
         (searching(0, 50), "x" * 250_000),
-        ('contains(text, "' + "a" * 100 + "b" + "a" * 100 + '")', "a" * 250_000),
         ('begins-with(decompose(text), "a")', "a" + "\u0301\u0323" * 62_500),
         ('begins-with(decompose(text), "a")', ("a" + "\u0301\u0323" * 20) * 3_000),
         ('contains(fold-case(text), "qq")', "ß" * 125_000),
@@ -168,11 +171,18 @@ def test_ended_subscriptions_are_paid_no_more(harness: EngineHarness) -> None:
         (" || ".join(f"n + {number} == 5 || n * {number} > 7" for number in range(400)), "x"),
     ],
 )
-def test_evaluation_takes_no_longer_than_was_estimated(expression: str, text: str) -> None:
-    parsed = parse(expression)
+def test_no_evaluation_takes_much_longer_for_its_estimate_than_a_long_search_does(expression: str, text: str) -> None:
+    """On any machine: both are measured in the same run, and of several measurements the least counts."""
     assert len(text.encode()) <= MAX_NOTIFICATION_BYTES
+    assert taken_for_estimated(expression, text) < 3 * taken_for_estimated(*LONG_SEARCH)
+
+
+def taken_for_estimated(expression: str, text: str) -> float:
+    """Return how long an evaluation takes for what was estimated: the least ratio of a few."""
+    parsed, least = parse(expression), float("inf")
     parsed.matches({"text": "é", "n": 1})
-    began = time.thread_time()
-    parsed.matches({"text": text, "n": 1})
-    # A machine that is twice as slow as the one on which the figures were measured.
-    assert time.thread_time() - began < 2 * parsed.cost.work_ns / 1e9
+    for _ in range(3):
+        began = time.thread_time()
+        parsed.matches({"text": text, "n": 1})
+        least = min(least, (time.thread_time() - began) * 1e9 / parsed.cost.work_ns)
+    return least
