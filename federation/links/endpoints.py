@@ -70,8 +70,8 @@ class LinkEndpoints:
         self._rng = rng
         self._receivers = {site: self._new_receiver(site) for site in state.neighbours}
         self._senders: dict[SiteId, LinkSender] = {}
-        self._early: dict[SiteId, tuple[ProxyId, LinkOpen | LinkWants]] = {}
-        """The last opening, or request, of each neighbour in a later tree than our log's."""
+        self._early: dict[SiteId, tuple[ProxyId, LinkOpen]] = {}
+        """The last opening of each neighbour in a later tree than our log's."""
         self._opened: dict[SiteId, tuple[int, int]] = {}
         """Epoch and serial of the last opening of each neighbour, also when its end has ended: it counts once."""
         self._late: dict[SiteId, Position] = {}
@@ -193,15 +193,13 @@ class LinkEndpoints:
             self._output.emit(Resign(link_name(site, self._state.site), lambda error, now_ms: None))
 
     def _tree_entered(self, now_ms: int) -> None:
-        """Serve the neighbours of the tree that our log has entered, and no other ones.
-
-        To one that stays, sending goes on: it opens the link anew where it needs more of us than before.
-        """
-        for site in self._senders.keys() - set(self._state.neighbours):
-            self._senders.pop(site).close()
-            self._late.pop(site, None)
-        for site in self._installers.keys() - set(self._state.neighbours):
-            del self._installers[site]
+        """Serve openings of the tree that our log has entered, and no other ones."""
+        for site, link in list(self._senders.items()):
+            if link.opening.tree_epoch != self._state.tree.epoch:
+                link.close()
+                del self._senders[site]
+                self._late.pop(site, None)
+        self._installers.clear()
         tree = self._state.tree
         if tree.epoch > self._reported_tree:
             self._reported_tree = tree.epoch
@@ -209,7 +207,8 @@ class LinkEndpoints:
         self._follow_links(now_ms)
         early, self._early = self._early, {}
         for peer, message in early.values():
-            self._requested(peer, message, now_ms)
+            if not self._is_outlived(peer, message):
+                self._open(peer, message, now_ms)
 
     def _folded(self, batch: Batch, now_ms: int) -> None:
         if any(isinstance(record, TreeEntered | Repaired) for _, record in batch):
@@ -239,8 +238,13 @@ class LinkEndpoints:
                 link = self._senders.get(message.site)
                 if link and (link.peer, _name(link.opening)) == (peer, (message.epoch, message.opening)):
                     link.appended(message.count, now_ms)
-            case LinkOpen() | LinkWants():
-                self._requested(peer, message, now_ms)
+            case LinkOpen():
+                if not self._is_outlived(peer, message):
+                    self._open(peer, message, now_ms)
+            case LinkWants():
+                is_of_tree = message.tree_epoch == self._state.tree.epoch
+                if is_of_tree and not self._is_outlived(peer, message):
+                    self._take_request(request_of(message))
             case LeaseRequest():
                 if self._has_lease and self._log_answers:
                     self._output.emit(SendNeighbour(peer, LeaseGranted(self._state.site, message.number)))
@@ -269,20 +273,6 @@ class LinkEndpoints:
 
     # ------------------------------------------------------------ requests of neighbours
 
-    def _requested(self, peer: ProxyId, message: LinkOpen | LinkWants, now_ms: int) -> None:
-        """Take an opening or a request of filters; one in a later tree than our log's waits until that is entered."""
-        if self._is_outlived(peer, message):
-            return
-        if message.tree_epoch > self._state.tree.epoch:
-            early = self._early.get(message.site)
-            if isinstance(message, LinkOpen) or early is None or isinstance(early[1], LinkWants):
-                # A request comes again if it has no answer; an opening does so only after a silence.
-                self._early[message.site] = (peer, message)
-        elif isinstance(message, LinkOpen):
-            self._open(peer, message, now_ms)
-        elif message.tree_epoch == self._state.tree.epoch:
-            self._take_request(request_of(message))
-
     def _is_outlived(self, peer: ProxyId, message: LinkOpen | LinkWants) -> bool:
         """Tell whether a later request for that link is known; if so, send its epoch and serial to the peer.
 
@@ -309,6 +299,9 @@ class LinkEndpoints:
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
         """Serve an opening in place of an earlier one; a late or duplicate one is ignored."""
         site = message.site
+        if message.tree_epoch > self._state.tree.epoch:
+            self._early[site] = (peer, message)
+            return
         is_of_tree = message.tree_epoch == self._state.tree.epoch and site in self._state.neighbours
         if not is_of_tree or _name(message) <= self._opened.get(site, (0, 0)):
             return

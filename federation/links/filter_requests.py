@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import nsmallest
 
-import msgspec
-
 from federation.links.bounds import LinkBounds
 from federation.links.effects import AppendRecords
 from federation.links.output import LinkOutput, RequestAnswered
@@ -82,21 +80,6 @@ class FilterRequester:
             self._want(expression)
         self.under_way = self._request(serial, RequestPart.CHANGE, self._digest)
         return self._digest
-
-    def enter_tree(self, tree_epoch: int, serial: int) -> LinkWants | None:
-        """Go on in another dispatching tree, in which the neighbour takes no request of an earlier one.
-
-        Args:
-            tree_epoch: of the tree in this site's log.
-            serial: for the request under way, which the caller sends anew; higher than that of all before.
-
-        Returns:
-            That request; None: there is none.
-        """
-        self._tree_epoch = tree_epoch
-        if self.under_way is not None:
-            self.under_way = msgspec.structs.replace(self.under_way, serial=serial, tree_epoch=tree_epoch)
-        return self.under_way
 
     def close(self) -> None:
         """Request nothing any more, until :meth:`open`; the request under way is forgotten."""

@@ -24,8 +24,8 @@ From every phase: the lease ends: RESTING. From every phase but RESTING: the lea
 grants, ends: UNREACHED. From every phase of a term, which begins with ELECTING: the log or the registry fails, or a
 later leader is known: WAITING; and while this proxy leads: another leader claims its epoch or a later one, or the
 registry names no leader for a while: ELECTING. From SYNCING and PULLING: the log is repaired; from PULLING: the log
-enters another tree, in which the link has no place, or brings more sites than before: PAUSING. :data:`NEXT` lists the
-phases that may follow each, and a change to any other one is an error.
+enters another tree: PAUSING. :data:`NEXT` lists the phases that may follow each, and a change to any other one is an
+error.
 
 The registry counts elections; one that is lost, or restored from an older copy, counts anew. So a leader takes an epoch
 above all that its log knows, and names it in the log (`LinkLed`) before it sends anything: no two leaders ever have one
@@ -191,11 +191,7 @@ class LinkReceiver:
         self._resign_ms = NEVER
         """The time of the next resignation, after one that failed."""
         self._tree_epoch = 0
-        """The epoch of the last tree in which the link was opened, or went on."""
-        self._reached: frozenset[SiteId] = frozenset()
-        """The sites whose origins arrive over the link in that tree."""
-        self._is_answered = False
-        """Whether the neighbour has answered the opening."""
+        """The epoch of the tree in which the link was opened last."""
         self._term = 0
         """The number of the term; an answer to a request of an earlier one is ignored."""
         self._due = 0
@@ -470,8 +466,7 @@ class LinkReceiver:
         self._opening, self._expected = self._serial, 1
         self._last_received_ms = self._requested_ms = now_ms
         state = self._state
-        self._tree_epoch, self._is_answered = state.tree.epoch, False
-        self._reached = state.acceptance.reached_over(self._neighbour)
+        self._tree_epoch = state.tree.epoch
         self._send(
             LinkOpen(
                 site=state.site,
@@ -515,7 +510,6 @@ class LinkReceiver:
         self._last_received_ms = now_ms
         self._attempt = 0
         self._requester.answered(message.applied_serial, message.refused_serial)
-        self._is_answered |= max(message.applied_serial, message.refused_serial) >= self._opening
         self._request_filters(now_ms)
         self._queued += message.records
         self._queued_bytes += sum(map(body_size, message.records))
@@ -575,8 +569,8 @@ class LinkReceiver:
         log has outdated, or emit the next request of filters.
         """
         renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
-        is_outdated = self.phase is Phase.PULLING and not self._goes_on_in_tree(now_ms)
-        if (renewed and self.phase in (Phase.SYNCING, Phase.PULLING)) or is_outdated:
+        is_moved = self._state.tree.epoch != self._tree_epoch and self.phase is Phase.PULLING
+        if (renewed and self.phase in (Phase.SYNCING, Phase.PULLING)) or is_moved:
             # The unreadable record may have been one that the neighbour sends at each opening.
             self._pause(now_ms, 0)
         elif self.phase is Phase.PAUSING and self._state.tree.epoch != self._tree_epoch:
@@ -590,22 +584,6 @@ class LinkReceiver:
             self._wait(now_ms)
         elif self.phase is Phase.PULLING:
             self._request_filters(now_ms)
-
-    def _goes_on_in_tree(self, now_ms: int) -> bool:
-        """Tell whether the opening holds in the dispatching tree that our log is in: of no site more is to come over
-        the link than before. What came of such a site before did not count here, and has to be sent again.
-        """
-        state = self._state
-        if state.tree.epoch == self._tree_epoch:
-            return True
-        reached = state.acceptance.reached_over(self._neighbour)
-        if not self._is_answered or not reached or reached - self._reached:
-            return False
-        self._tree_epoch, self._reached = state.tree.epoch, reached
-        request = self._requester.enter_tree(self._tree_epoch, self._serial + 1)
-        if request is not None:
-            self._send_request(request, now_ms)
-        return True
 
     def proxies_changed(self, now_ms: int) -> None:
         """Handle a change of the live proxies: reopen the link, if the proxy of the neighbour that sends is gone, or

@@ -200,14 +200,12 @@ class Acceptance:
             case OriginEnded():
                 return self.end_origin(record) and is_own_loss(record) and self._raise(self.origin, offset)
             case Severed():
-                return self.sever(offset, record) is not None
+                return self.accept_link_epoch(record) and self._raise(self.origin, offset)
             case LinkLed():
                 self.accept_link_epoch(record)
                 return False
             case TreeEntered():
-                before = self.frontier[self.origin]
-                self.enter_tree(offset, record)
-                return self.frontier[self.origin] > before
+                return self.enter_tree(offset, record) is not None
             case Damaged():
                 return self._raise(self.origin, offset)
             case Repaired():
@@ -268,28 +266,8 @@ class Acceptance:
         self._raise(record.following, record.begins)
         return True
 
-    def sever(self, offset: int, record: Severed) -> set[Origin] | None:
-        """Take that notifications of a link may be missing, at `offset` of the log.
-
-        Returns:
-            The origins that are concerned, which arrive over that link. None: the record does not count, or names
-                origins of which none arrives over it.
-        """
-        if not self.accept_link_epoch(record):
-            return None
-        arriving = {origin for origin, link in self.upstream.items() if link == record.link}
-        if record.origins:
-            arriving.intersection_update(record.origins)
-            if not arriving:
-                return None
-        self._raise(self.origin, offset)
-        return arriving
-
     def enter_tree(self, offset: int, record: TreeEntered) -> list[Origin] | None:
         """Forward over the tree of this record, at `offset` of the log, from here on.
-
-        The own origin advances where a neighbour may have to be told something: of origins that arrive over another
-        link, or that it is a neighbour no more.
 
         Returns:
             The origins, not ended, that arrived over another link before: some of their notifications may have passed
@@ -297,20 +275,13 @@ class Acceptance:
         """
         if record.tree_epoch <= self.tree.epoch:
             return None
-        before = self.tree.neighbours(self.site)
         self._set_tree(Tree(record.tree_epoch, record.edges))
         moved = [origin for origin, link in self.upstream.items() if self._next_hops.get(site_of(origin)) != link]
         for origin in moved:
             del self.upstream[origin]
+        self._raise(self.origin, offset)
         # One that has ended is complete; only who is to be told of its end has changed.
-        moved = [origin for origin in moved if origin not in self.ended]
-        if moved or set(before).difference(self.tree.neighbours(self.site)):
-            self._raise(self.origin, offset)
-        return moved
-
-    def reached_over(self, link: SiteId) -> frozenset[SiteId]:
-        """Return the sites whose origins arrive over a link of this site, by the dispatching tree."""
-        return frozenset(site for site, hop in self._next_hops.items() if hop == link)
+        return [origin for origin in moved if origin not in self.ended]
 
     def _set_tree(self, tree: Tree) -> None:
         self.tree = tree

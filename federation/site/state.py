@@ -23,7 +23,7 @@ Closed        none; it is for the audit
 LogBegun      another log epoch: the own origin ends at the record before, and the next one begins here
 OriginEnded   the same of another site's origin
 TreeEntered   everything goes over that tree from here on: filters of a site that is no neighbour any more end, and
-              origins that arrive over another link begin to be covered anew; the neighbours that stay are told of them
+              origins that arrive over another link begin to be covered anew
 LinkLed       that leader of the link is in force from here on; later records of an earlier one are ignored
 Severed       notifications of that link are not covered any more: some may have been lost on the way
 Damaged       it may have been any of these: the own origin advances past it, with a gap; the rest is not relied on
@@ -354,13 +354,7 @@ class SiteState:
         self.neighbours = self.tree.neighbours(self.site)
         events = self._uncover(moved)
         self.moved_at |= dict.fromkeys(moved, offset)
-        for neighbour in set(before).intersection(self.neighbours):
-            # A link that stays goes on: what is behind it is told of the hole before what passes over it.
-            beyond = self.acceptance.reached_over(neighbour)
-            if holed := tuple(sorted(origin for origin in moved if site_of(origin) not in beyond)):
-                events.append(SeveranceAnnounced(neighbour, (), holed))
-        if self.frontier[self.origin] == offset:
-            events.append(Advanced(self.origin, offset))
+        events.append(Advanced(self.origin, offset))
         released: set[str] = set()
         for neighbour in set(before).difference(self.neighbours):
             self.left_at[neighbour] = offset
@@ -387,12 +381,12 @@ class SiteState:
         return events
 
     def _severed(self, offset: int, record: Severed) -> list[Event]:
-        arriving = self.acceptance.sever(offset, record)
-        if arriving is None:
+        if not self.acceptance.advance(offset, record):
             return []
-        holed = tuple(sorted(arriving)) if record.origins else ()
-        if holed:
-            self.moved_at |= dict.fromkeys(holed, offset)
+        arriving = self._arriving(record.link)
+        if record.origins:
+            arriving.intersection_update(record.origins)
+            self.moved_at |= dict.fromkeys(record.origins, offset)
         else:
             self.severed_at = offset
         events = self._uncover(arriving)
@@ -400,7 +394,7 @@ class SiteState:
             neighbour for neighbour in self.neighbours if neighbour != record.link and neighbour not in record.path
         ]
         events += [
-            SeveranceAnnounced(neighbour, record.path, holed)
+            SeveranceAnnounced(neighbour, record.path, record.origins)
             for neighbour in concerned
             if len(record.path) < MAX_SITES_PASSED
         ]

@@ -9,7 +9,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
-import msgspec
 import pytest
 
 from federation.links import effects as link_effects
@@ -34,7 +33,7 @@ from waypost.errors import HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN
 from waypost.notification import Notification, read_body
-from waypost.records import FiltersRequested, InterestRegistered, Published, Record, RequestPart, TreeEntered
+from waypost.records import FiltersRequested, InterestRegistered, Published, Record, RequestPart
 
 A, B = SiteId("A"), SiteId("B")
 OWN = Origin("A/0")
@@ -465,36 +464,3 @@ def test_link_sends_no_records_before_forgotten_filters_of_the_neighbour_are_log
     assert openings(serving.take_effects()) == []
     serving.fold(FiltersRequested(B, 1, 3, {Y: 4}, part=RequestPart.LAST))
     assert openings(serving.take_effects()) == [(B1, 1)]
-
-
-def test_sending_goes_on_in_a_tree_in_which_the_neighbour_stays_and_ends_in_one_without_it() -> None:
-    serving = Serving()
-    (first,) = only(FindFirst, serving.receive(opening(1, 1)))
-    serving.finish(first, 0)
-    assert openings(serving.take_effects()) == [(B1, 1)]
-    serving.fold(TreeEntered(1, ((A, B),)))
-    serving.fold(published(1))
-    serving.tick(1_000)
-    assert (B1, 1) in openings(serving.take_effects())
-    serving.fold(TreeEntered(2, ()))
-    serving.fold(published(2))
-    serving.tick(2_000)
-    assert openings(serving.take_effects()) == []
-
-
-def test_opening_in_a_later_tree_is_served_when_that_is_entered_though_its_request_was_sent_again() -> None:
-    serving = Serving()
-    early = msgspec.structs.replace(opening(1, 1), tree_epoch=1)
-    assert serving.receive(early) == []
-    assert serving.receive(LinkWants(B, 1, 1, {}, tree_epoch=1)) == []
-    serving.fold(TreeEntered(1, ((A, B),)))
-    assert only(FindFirst, serving.take_effects())
-
-
-def test_request_in_a_later_tree_is_taken_when_that_is_entered() -> None:
-    serving = Serving(FiltersRequested(B, 1, 1, {}))
-    assert serving.receive(LinkWants(B, 1, 2, {X: 1}, part=RequestPart.ALL, tree_epoch=1)) == []
-    serving.fold(TreeEntered(1, ((A, B),)))
-    (append,) = only(AppendRecords, serving.take_effects())
-    (request,) = append.records
-    assert isinstance(request, FiltersRequested) and request.installations == {X: 1}

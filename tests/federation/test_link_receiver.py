@@ -692,7 +692,7 @@ def test_link_outside_the_tree_is_led_and_not_opened_until_the_log_enters_a_tree
     assert opening.tree_epoch == 2
 
 
-def test_link_opens_again_in_a_tree_if_its_opening_has_no_answer() -> None:
+def test_link_opens_again_in_each_tree() -> None:
     pulling = Pulling()
     pulling.lead()
     pulling.fold(TreeEntered(1, ((A, B), (B, C))))
@@ -701,31 +701,3 @@ def test_link_opens_again_in_a_tree_if_its_opening_has_no_answer() -> None:
     pulling.fold(TreeEntered(2, ((B, C),)))
     pulling.passes(LINK_LEASE_MS // 8)
     assert not pulling.effects and pulling.link.phase is Phase.PAUSING
-
-
-def test_link_goes_on_in_a_tree_in_which_it_brings_no_more_sites_and_requests_in_that() -> None:
-    pulling = Pulling()
-    _, opening = pulling.lead()
-    pulling.receive(opening, 1)
-    pulling.fold(TreeEntered(1, ((A, B), (B, C))))
-    assert not pulling.effects and pulling.link.phase is Phase.PULLING
-    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("b1#1"), SessionId("s"), ("n > 0",)))
-    _, request = pulling.sent(LinkWants)
-    assert (request.tree_epoch, list(request.installations)) == (1, ["n > 0"])
-    # The request under way is none of the next tree: it is made anew for that.
-    pulling.fold(TreeEntered(2, ((A, B),)))
-    _, again = pulling.sent(LinkWants)
-    assert (again.tree_epoch, again.base, again.installations) == (2, request.base, request.installations)
-    assert again.serial > request.serial
-    pulling.receive(opening, 2, progress(4))
-    assert pulling.wants(AppendRecords).records == [progress(4)]
-
-
-def test_link_opens_again_in_a_tree_in_which_it_brings_more_sites() -> None:
-    pulling = Pulling()
-    _, opening = pulling.lead()
-    pulling.receive(opening, 1)
-    pulling.fold(TreeEntered(1, ((A, B), (A, C))))
-    assert pulling.link.phase is Phase.SYNCING
-    _, opening = pulling.opened()
-    assert opening.tree_epoch == 1

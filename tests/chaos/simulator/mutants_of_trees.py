@@ -13,7 +13,7 @@ from federation.links.link_lease import LinkLease
 from federation.links.link_receiver import LinkReceiver
 from federation.links.tree_keeper import TreeKeeper
 from federation.site.acceptance import Acceptance
-from federation.site.events import Event, SeveranceAnnounced
+from federation.site.events import Event
 from federation.site.state import SiteState
 from node.machines.forgotten_site import OwnershipStability
 from tests.chaos.simulator.mutation import Mutant, replaced
@@ -24,18 +24,7 @@ from waypost.records import TreeEntered
 
 _enter, _enter_tree = SiteState._tree_entered, Acceptance.enter_tree
 _look = OwnershipStability.look
-_goes_on = LinkReceiver._goes_on_in_tree
 _pause, _resigned = TreeKeeper._pause_ms, LinkReceiver._resigned
-
-
-def _go_on_in_any_tree(self: LinkReceiver, now_ms: int) -> bool:
-    """Go on where more sites come over the link than before, too."""
-    self._reached = self._state.acceptance.reached_over(self._neighbour)
-    return _goes_on(self, now_ms)
-
-
-def _enter_in_silence(self: SiteState, offset: int, record: TreeEntered) -> list[Event]:
-    return [event for event in _enter(self, offset, record) if not isinstance(event, SeveranceAnnounced)]
 
 
 def _look_at_leases_alone(self: OwnershipStability, owners: Any, live: Any, now_ms: int) -> bool:
@@ -92,22 +81,6 @@ def _not_after_a_repair() -> Iterator[None]:
 
 
 MUTANTS: list[Mutant] = [
-    Mutant(
-        "opens no link anew for what comes over it too",
-        "a link goes on in another tree although more sites are reached over it, of which something passed before",
-        replaced(LinkReceiver, "_goes_on_in_tree", _go_on_in_any_tree),
-        ("LOST", "STUCK"),
-        scenarios=("a_site_enters_a_tree_later_than_its_neighbour",),
-        rule=9,
-    ),
-    Mutant(
-        "enters a tree in silence",
-        "behind links that go on, nobody is told of origins that arrive over another link than before",
-        replaced(SiteState, "_tree_entered", _enter_in_silence),
-        ("LOST", "STUCK"),
-        (98765660,),
-        rule=9,
-    ),
     Mutant(
         "forgets a site at once",
         "a site is forgotten before the new owners of its sessions have written a checkpoint",
