@@ -34,7 +34,7 @@ publish-hinfo=no
 publish-workstation=no
 """
 START_S = 20
-DAEMON, USER = "avahi-daemon", "avahi"
+USER = "avahi"
 AS_USER = 'mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/group && shift 2 && exec "$@"'
 TOOL_S = 15
 
@@ -58,14 +58,14 @@ class Avahi:
         (self._folder / "bus.conf").write_text(BUS.format(socket=bus))
         (self._folder / "avahi.conf").write_text(CONFIGURATION.format(host=self._host.interface))
         settings = str(self._folder / "avahi.conf")
+        self._add_user()
         with ExitStack() as starting:
             config = f"--config-file={self._folder / 'bus.conf'}"
             starting.enter_context(self._process("dbus-daemon", config, "--nofork", "--nopidfile")).wait_until(
                 bus.exists, timeout_s=START_S
             )
             as_root = ("--no-drop-root", "--no-chroot", "--no-rlimits")
-            self._add_user()
-            daemon = starting.enter_context(self._process(DAEMON, "-f", settings, *as_root))
+            daemon = starting.enter_context(self._process("avahi-daemon", "-f", settings, *as_root))
             daemon.wait_until(lambda: daemon.has_logged("Server startup complete"), timeout_s=START_S)
             self._stack = starting.pop_all()
         return self
@@ -128,8 +128,6 @@ class Avahi:
 
     def _command(self, program: str, *words: str) -> list[str]:
         path = str(next((self._root / "usr").glob(f"*bin/{program}")))
-        if program != DAEMON:
-            return self._host.command(path, *words)
         # On the host each command has mounts of its own.
         files = [str(self._folder / name) for name in ("passwd", "group")]
         return self._host.command("sh", "-c", AS_USER, "sh", *files, path, *words)

@@ -118,7 +118,7 @@ def is_idle(world: World) -> bool:
     for client in world.clients.values():
         if client.protocol.publish_room != PUBLISH_WINDOW:
             return False
-        if client.session is None or client.refused or client.gone or client.stopped:
+        if not _is_served(client):
             continue
         if client.forgotten:
             return False
@@ -148,9 +148,14 @@ def is_idle(world: World) -> bool:
     return not any(_lacks_promises(world, client) for client in world.clients.values())
 
 
+def _is_served(client: Client) -> bool:
+    """Tell whether a client is to be attached to a session in the end."""
+    return not (client.session is None or client.refused or client.gone or client.stopped)
+
+
 def _lacks_promises(world: World, client: Client) -> bool:
     """Tell whether a client that is served waits for promises of origins that links connect with its session."""
-    if client.session is None or client.refused or client.gone or client.stopped:
+    if not _is_served(client):
         return False
     origins = _connected_origins(world, client)
     return any(origins - client.promised[name].keys() for name in client.requests.keys() - client.ended)

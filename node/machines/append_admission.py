@@ -285,20 +285,18 @@ class AppendAdmission:
         frame = self._frames[number]
         part, frame.part = frame.part, None
         assert part is not None
-        if not isinstance(answer, list):
-            self._remove(part)
-            return [*self._complete(number, frame, answer), *self._let_in()]
-        if answer and answer[-1] >= self._position:
+        if isinstance(answer, list) and answer and answer[-1] >= self._position:
             self._appended.append((answer[-1], part))
-            freed = []
         else:
             self._remove(part)
-            freed = self._let_in()
+        admitted = self._let_in()
+        if not isinstance(answer, list):
+            return [*admitted, *self._complete(number, frame, answer)]
         frame.offsets += answer
         frame.appended_ns += part.ns
         if len(frame.offsets) < len(frame.append.records):
-            return [*freed, *self._advance(number, frame)]
-        return [*self._complete(number, frame, frame.offsets), *freed]
+            return [*admitted, *self._advance(number, frame)]
+        return [*admitted, *self._complete(number, frame, frame.offsets)]
 
     def _complete(self, number: int, frame: _Frame, answer: Any) -> list[AdmissionEffect]:
         del self._frames[number]

@@ -111,6 +111,9 @@ class AuthFailures:
     """A digest of the password that was right, by a key that never leaves this process."""
 
 
+_Gate = Gate[tuple[StoredNotification, Matched]]
+
+
 class Session:
     """The state of one session. It knows nothing of sockets, clocks, logs or the registry."""
 
@@ -132,7 +135,7 @@ class Session:
         self._room_taken = 0
         """Bytes of the descriptor, as far as counted since it was measured."""
         self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
-        self._gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
+        self._gates: dict[Origin, _Gate] = {}
         self.seen_beyond_log: dict[Origin, int] = {}
         """By origin, the offset seen, where that is above what the site's log brings here."""
         self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
@@ -470,10 +473,10 @@ class Session:
             return True
         gate = self._gates.get(stored.origin)
         if gate is None and self.role is SHADOW:
-            gate = self._gates[stored.origin] = Gate(None, NOTHING)
+            gate = self.gate(stored.origin, None)
         elif gate is None and self.role is FROZEN:
             # Learnt after the freeze, and before its first match nothing was passed over.
-            gate = self._gates[stored.origin] = Gate(stored.offset - 1, stored.offset - 1)
+            gate = self.gate(stored.origin, stored.offset - 1)
         if gate is None:
             self.accept(stored, matched)
             return True
@@ -504,12 +507,12 @@ class Session:
             self.gate(origin, None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
     @property
-    def gates(self) -> Mapping[Origin, Gate[tuple[StoredNotification, Matched]]]:
+    def gates(self) -> Mapping[Origin, _Gate]:
         """The closed gates, by origin; a view. The session alone closes and opens them."""
         return self._gates
 
-    def gate(self, origin: Origin, seen: int | None, live_from: int | None = None) -> None:
-        """Close a gate for an origin; it takes the place of any gate that the origin has.
+    def gate(self, origin: Origin, seen: int | None, live_from: int | None = None) -> _Gate:
+        """Close a gate for an origin, and return it; it takes the place of any gate that the origin has.
 
         Args:
             seen: the last offset that the session has seen; None: not known, as of a shadow.
@@ -517,7 +520,8 @@ class Session:
         """
         if live_from is None:
             live_from = NOTHING if seen is None else seen
-        self._gates[origin] = Gate(seen, live_from)
+        gate = self._gates[origin] = Gate(seen, live_from)
+        return gate
 
     def drop_gates(self) -> None:
         """Remove all gates, with what waits behind them: the session is a copy that nothing is matched for."""
@@ -591,8 +595,9 @@ class Session:
         """
         cut = {**self.promised_from(), **cut}
         for origin in {**cut, **site}:
-            gate = self._gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
-            gate.seen = cut.get(origin)
+            if origin not in self._gates:
+                self.gate(origin, None, site.get(origin, NOTHING))
+            self._gates[origin].seen = cut.get(origin)
         self._begin_with(oldest)
         self.entries.next_number = following
         self.entries.saved_number = max(self.entries.saved_number, oldest - 1)

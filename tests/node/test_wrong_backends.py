@@ -94,7 +94,8 @@ def test_no_log_is_begun_in_the_place_of_one_that_a_proxy_has(tmp_path: Path) ->
     finally:
         # Killed, for then nobody ends its lease but whoever asks who runs.
         proxy.process.kill()
-    deadline = time.monotonic() + TIMEOUT_S
-    while (done := subprocess.run(command, check=False, capture_output=True, text=True)).returncode == 5:
+    deadline, done = time.monotonic() + TIMEOUT_S, refused
+    while done.returncode == 5:
         assert time.monotonic() < deadline, done.stderr
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (done.returncode, done.stderr) == (0, "")

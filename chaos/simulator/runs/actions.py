@@ -400,8 +400,6 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
 }
 AIMED = frozenset(ACTIONS) - {
     WAIT,
-    "publish",
-    "publish a burst",
     "step a clock",
     "compact the registry",
     "copy the registry",

@@ -12,7 +12,7 @@ from federation.site.log_epochs import raised
 from node.cli.commands.registry import all_rows, registry_of
 from node.configuration.config import NodeConfig
 from node.machines.forgotten_site import LOOK_MS, OWNED_MS, OwnershipStability
-from waypost.clock import SystemClock
+from waypost.clock import Clock, SystemClock
 from waypost.errors import BadArgument, InUse, NotFound, Refused
 from waypost.identity import Edge, SessionId, SiteId
 
@@ -84,12 +84,12 @@ async def show(config: NodeConfig, *, as_json: bool) -> None:
 async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) -> None:
     """Remove the links of a site, and the address of its checkpoints, from the registry; print what was removed.
 
-    Args:
-        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
-        anyway: whether to do so even if sessions may have their last checkpoint at that site alone.
-
     It takes five seconds, longer where sessions move: a session that was taken over just now has to have a checkpoint
     elsewhere first, and nobody knows for how long one has had its owner.
+
+    Args:
+        config: names the registry, and the TLS files with which to ask it; nothing else of it counts.
+        anyway: whether to do so at once, even if sessions may have their last checkpoint at that site alone.
 
     Raises:
         BadArgument: `site` is empty.
@@ -108,10 +108,11 @@ async def forget(config: NodeConfig, site: str, *, anyway: bool, as_json: bool) 
             there = ", ".join(_known(state)) or "none"
             raise NotFound(f"the registry knows of no site {site}, or no more; there are {there}", field="site")
         _refuse_if_live(state, name)
-        owners = OwnershipStability(state.owners, 0)
-        owners.look(state.owners, state.proxies, 0)
-        if not anyway:
-            await _wait_for_checkpoints(registry, state, site)
+        clock = SystemClock()
+        owners = OwnershipStability(state.owners, clock.now_ms())
+        may_forget = owners.look(state.owners, state.proxies, clock.now_ms())
+        if not may_forget and not anyway:
+            await _wait_for_checkpoints(registry, owners, site, clock)
         # First, and all or nothing: a proxy of the site may have begun meanwhile.
         if not await registry.forget_site(name):
             raise InUse(f"a proxy of site {site} has begun to run", field="site", hint="stop it first")
@@ -162,18 +163,12 @@ def _refuse_if_unserved(unserved: list[SessionId], site: str) -> None:
         )
 
 
-async def _wait_for_checkpoints(registry: Registry, state: Reloaded, site: str) -> None:
+async def _wait_for_checkpoints(registry: Registry, owners: OwnershipStability, site: str, clock: Clock) -> None:
     """Wait until each session has had one owner for a while (node/machines/forgotten_site.py)."""
-    clock = SystemClock()
-    owners, ends_ms = OwnershipStability(state.owners, clock.now_ms()), clock.now_ms() + STABLE_TIMEOUT_MS
-    is_told = False
-    while not owners.look(state.owners, state.proxies, clock.now_ms()):
-        _refuse_if_unserved(owners.unserved, site)
-        if not is_told:
-            print(
-                f"waiting {OWNED_MS / 1000:g} s: sessions that moved just now get a checkpoint first", file=sys.stderr
-            )
-            is_told = True
+    _refuse_if_unserved(owners.unserved, site)
+    print(f"waiting {OWNED_MS / 1000:g} s: sessions that moved just now get a checkpoint first", file=sys.stderr)
+    ends_ms, may_forget = clock.now_ms() + STABLE_TIMEOUT_MS, False
+    while not may_forget:
         if clock.now_ms() > ends_ms:
             raise Refused(
                 f"{len(owners.waiting)} sessions move again and again ({_shown(owners.waiting)}); the last checkpoint "
@@ -183,6 +178,8 @@ async def _wait_for_checkpoints(registry: Registry, state: Reloaded, site: str) 
             )
         await asyncio.sleep(LOOK_MS / 1000)
         state = await all_rows(registry)
+        may_forget = owners.look(state.owners, state.proxies, clock.now_ms())
+        _refuse_if_unserved(owners.unserved, site)
 
 
 def _shown(sessions: list[SessionId]) -> str:
