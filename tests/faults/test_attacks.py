@@ -44,6 +44,7 @@ class Innocent:
     def __init__(self, url: str) -> None:
         self._url = url
         self._published: dict[int, float] = {}
+        self._has_subscribed = asyncio.Event()
         self.longest_s = 0.0
         self.delivered = 0
 
@@ -59,7 +60,8 @@ class Innocent:
         self.longest_s = max(self.longest_s, *(time.monotonic() - at for at in self._published.values()), 0.0)
 
     async def _publish(self) -> None:
-        await asyncio.sleep(WARM_S / 2)
+        # What is published before the subscription is there is for nobody.
+        await self._has_subscribed.wait()
         async with waypost.produce("innocent", proxy=self._url) as producer:
             for number in range(1 << 30):
                 self._published[number] = time.monotonic()
@@ -69,6 +71,7 @@ class Innocent:
     async def _receive(self) -> None:
         async with waypost.attach("innocent", proxy=self._url) as session:
             await session.subscribe("require(innocent)")
+            self._has_subscribed.set()
             async for received in session:
                 number = received["innocent"]
                 assert isinstance(number, int)
