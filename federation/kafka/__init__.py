@@ -13,7 +13,10 @@ already with the broker may still be applied then.
 """
 
 from federation.kafka.changelog import KafkaChangelog
+from federation.kafka.client_patches import patch_client
 from federation.kafka.journal import KafkaJournal
 from federation.kafka.site_log import KafkaSiteLog
 
 __all__ = ["KafkaChangelog", "KafkaJournal", "KafkaSiteLog"]
+
+patch_client()

@@ -17,7 +17,7 @@ from aiokafka.errors import (
 
 from federation.kafka.log_reader import Consumer, Corrupt, Message
 from federation.kafka.ordered_appends import Entry, Sender
-from federation.kafka.topic import REQUEST_TIMEOUT_MS, Topic, whole
+from federation.kafka.topic import REQUEST_TIMEOUT_MS, Topic
 from waypost.errors import LogUnavailable
 from waypost.limits import LOG_BATCH_BYTES, LOG_REQUEST_BYTES
 
@@ -73,7 +73,7 @@ class KafkaSender:
         producer = cls(topic, lost, await topic.connection_arguments())
         try:
             with topic.translated():
-                await whole(producer._producer.start())
+                await producer._producer.start()
         except BaseException:
             await producer.abandon()
             raise
@@ -155,7 +155,7 @@ class KafkaConsumer:
         try:
             with topic.translated():
                 consumer._consumer.assign([topic.partition])
-                await whole(consumer._consumer.start())
+                await consumer._consumer.start()
                 if offset is not None:
                     consumer.seek(offset)
         except BaseException:

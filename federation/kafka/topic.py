@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import aiokafka.client
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -26,7 +24,6 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
-from aiokafka.protocol.metadata import MetadataRequest
 
 from federation.credentials import Credentials
 from federation.kafka.brokers import find_answering_broker
@@ -50,7 +47,6 @@ from waypost import cancellation
 from waypost.errors import BadConfiguration, LogUnavailable
 
 REQUEST_TIMEOUT_MS = 5_000
-GRACE_S = 1.0
 KEEP_ALL = {CLEANUP: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {CLEANUP: COMPACT}
 CREATED_S = 2.0
@@ -58,10 +54,6 @@ CREATED_S = 2.0
 CREATED_POLL_S = 0.1
 AS_RECOMMENDED = Replication()
 
-
-# Whoever asks a broker for a topic by name may have it made, empty and with the broker's own settings, in place of one
-# that was lost. aiokafka asks by name, and every few seconds.
-aiokafka.client.MetadataRequest = partial(MetadataRequest, allow_auto_topic_creation=False)
 
 FAILURES = (KafkaError, ConsumerStoppedError, OSError, TimeoutError)
 # A broker that comes back is found again in tenths of a second, not after five minutes.
@@ -253,7 +245,7 @@ class Topic:
     async def _begin(self, admin: AIOKafkaAdminClient) -> None:
         """Start it. Raises KafkaError, or OSError: TLS or an unknown host is why it cannot connect."""
         try:
-            await whole(admin.start())
+            await admin.start()
         except KafkaConnectionError:
             host, port, _ = collect_hosts(self.bootstrap)[0]
             if self.credentials is not None:
@@ -268,18 +260,3 @@ async def _resolve(host: str, port: int) -> None:
         await asyncio.get_running_loop().getaddrinfo(host, port)
     except OSError as error:
         raise OSError(f"the host {host} has no address") from error
-
-
-async def whole(start: Coroutine[Any, Any, None]) -> None:
-    """Await a start of one of aiokafka's clients, and raise its errors.
-
-    A start that is cut short leaks its connection, so a cancellation first waits for its end, up to GRACE_S seconds.
-    """
-    task = asyncio.create_task(start)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,), timeout=GRACE_S)
-        if not task.cancel() and not task.cancelled():
-            task.exception()  # seen; nobody is left whom it concerns
-        raise

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -182,6 +185,35 @@ async def test_append_that_waits_for_a_check_of_the_log_fails_when_the_handle_is
         await other.close()
 
 
+@asynccontextmanager
+async def late_answers(path: FaultyPath, milliseconds: int) -> AsyncIterator[None]:
+    """The connection stands, and the broker's answers come late."""
+    toxic = {"type": "latency", "name": "late", "stream": "downstream", "attributes": {"latency": milliseconds}}
+    await asyncio.to_thread(partial(path.proxy.add_toxic, **toxic))
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(path.proxy.destroy_toxic, "late")
+
+
+@pytest.mark.parametrize("kind", [KafkaSiteLog, KafkaChangelog])
+async def test_a_start_that_is_cut_short_leaves_no_connection_behind(
+    faulty_kafka: FaultyPath, topic_prefix: str, kind: type[KafkaSiteLog]
+) -> None:
+    """aiokafka forgets the connection by which it learns of the brokers, open; Python warns when it is collected."""
+    async with late_answers(faulty_kafka, 400):
+        for tenths in range(2, 20, 2):
+            log = kind(faulty_kafka.bootstrap, f"{topic_prefix}site")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(tenths / 10):
+                    await log.start()
+            await log.close()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+
+
 async def test_a_failed_append_is_an_interruption(
     faulty_kafka: FaultyPath, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,17 +223,9 @@ async def test_a_failed_append_is_an_interruption(
     await log.start()
     try:
         await log.append([record(0)])
-        # The connection stands, and its answers come late.
-        await asyncio.to_thread(
-            faulty_kafka.proxy.add_toxic,
-            type="latency",
-            name="late",
-            stream="downstream",
-            attributes={"latency": 3_000},
-        )
-        with pytest.raises(LogUnavailable):
-            await log.append([record(1)])
-        await asyncio.to_thread(faulty_kafka.proxy.destroy_toxic, "late")
+        async with late_answers(faulty_kafka, 3_000):
+            with pytest.raises(LogUnavailable):
+                await log.append([record(1)])
         async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
         waiting = asyncio.create_task(log.append([record(2)]))
