@@ -38,12 +38,12 @@ demo: setup $(if $(REAL),parts) ## the demonstration; REAL=1 on Kafka and etcd, 
 quick: check ## style, types, and the tests of the pure rooms: Python alone, a minute
 	$(bin)/pytest -q -n 2 $(pure)
 
-coverage: setup ## the lines and branches of the pure rooms that their tests reach, by file
+coverage: setup ## the tests of the pure rooms, and the lines and branches that they reach, by file
 	$(bin)/pytest -q -n 2 --cov=handover --cov=matching --cov=proxy --cov=waypost --cov=federation --cov=node.machines \
 		--cov-branch --cov-report=term:skip-covered $(pure)
 
-test: check parts ## everything that must hold, but the long faults: check, then all other tests side by side
-	$(bin)/pytest -q -n $(JOBS) --ignore tests/faults --ignore-glob 'tests/wheel/test_installed*'
+test: check parts coverage ## everything that must hold, but the long faults: check, coverage, then all other tests side by side
+	$(bin)/pytest -q -n $(JOBS) $(addprefix --ignore ,$(pure) tests/faults) --ignore-glob 'tests/wheel/test_installed*'
 
 wheel: setup parts ## the installed wheel: it offers one name, works, audits, and passes the tests of the pure rooms
 	WAYPOST_WHEEL_TESTS="tests/handover tests/matching tests/waypost tests/proxy" $(bin)/pytest -q tests/wheel

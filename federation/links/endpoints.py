@@ -25,8 +25,8 @@ from federation.links.inputs import (
     RecordsFolded,
     RegistryChanged,
 )
-from federation.links.link_receiver import LinkReceiver, Pulling
-from federation.links.link_sender import LinkSender, Sending
+from federation.links.link_receiver import LinkReceiver, ReceiverView
+from federation.links.link_sender import LinkSender, SenderView
 from federation.links.neighbour_proxies import NeighbourProxies
 from federation.links.output import LinkOutput, RequestAnswered, SendingEnded
 from federation.links.tree_keeper import TreeKeeper
@@ -51,7 +51,7 @@ from waypost.subscription import parse
 
 
 class LinkEndpoints:
-    """The pulling ends of incoming links, and the sending ends of outgoing ones.
+    """The receiving ends of incoming links, and the sending ends of outgoing ones.
 
     Args:
         state: our site's state, as this proxy folds it.
@@ -96,8 +96,8 @@ class LinkEndpoints:
         """The neighbours whose links to this site this proxy leads."""
         return [neighbour for neighbour, link in self._receivers.items() if link.epoch]
 
-    def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
-        """Return the states of all pulling ends, and of all sending ends, for operators.
+    def shown(self, now_ms: int) -> tuple[list[ReceiverView], list[SenderView]]:
+        """Return the states of all receiving ends, and of all sending ends, for operators.
 
         Args:
             now_ms: of the caller's clock.
@@ -182,7 +182,7 @@ class LinkEndpoints:
                     assert_never(event)
 
     def _follow_links(self, now_ms: int) -> None:
-        """Have a pulling end for each neighbour that the registry knows a link with, and for those of the tree."""
+        """Have a receiving end for each neighbour that the registry knows a link with, and for those of the tree."""
         neighbours = {*self._tree_keeper.neighbours, *self._state.neighbours}
         for site in sorted(neighbours.difference(self._receivers)):
             link = self._receivers[site] = self._new_receiver(site)

@@ -1,4 +1,4 @@
-"""The pulling end of a link: the elected leader of the site where records arrive. Pure.
+"""The receiving end of a link: the elected leader of the site where records arrive. Pure.
 
 It opens the link at a proxy of the neighbour with its own site's frontier, appends the records that arrive, in order,
 under its epoch, and acknowledges them. It stores nothing: the next opening, or the next leader, continues at the
@@ -86,7 +86,7 @@ Answer = TypeVar("Answer")
 
 
 class Phase(Enum):
-    """The phases of a pulling end; the table above has their transitions."""
+    """The phases of a receiving end; the table above has their transitions."""
 
     RESTING = "resting"
     UNREACHED = "unreached"
@@ -117,8 +117,8 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
 """The phases that may follow each phase."""
 
 
-class Pulling(NamedTuple):
-    """The state of a pulling end, for operators.
+class ReceiverView(NamedTuple):
+    """The state of a receiving end, for operators.
 
     Args:
         neighbour: the site that sends.
@@ -194,7 +194,7 @@ class LinkReceiver:
         """The epoch of the tree in which the link was opened last."""
         self._term = 0
         """The number of the term; an answer to a request of an earlier one is ignored."""
-        self._due = 0
+        self._due_ms = 0
         self._attempt = 0
         """Openings since the last message."""
         self._end: int | None = None
@@ -215,10 +215,10 @@ class LinkReceiver:
         """The time of the last request of filters."""
         self._repaired = state.repaired
 
-    def shown(self, now_ms: int) -> Pulling:
+    def shown(self, now_ms: int) -> ReceiverView:
         """Return the state of this end, for operators, without the leaders that the registry names."""
         is_pulling = self.phase is Phase.PULLING
-        return Pulling(
+        return ReceiverView(
             neighbour=self._neighbour,
             leads=self.epoch > 0,
             phase=self.phase.value,
@@ -352,7 +352,7 @@ class LinkReceiver:
 
     def _wait(self, now_ms: int) -> None:
         self._resign(Phase.WAITING)
-        self._due = now_ms + ELECT_MS
+        self._due_ms = now_ms + ELECT_MS
 
     def _answered(self, apply: Callable[[Answer, int], None]) -> Callable[[Answer | WaypostError, int], None]:
         """Return the callback of an effect: an error, of log or registry, ends our term for a while."""
@@ -373,7 +373,7 @@ class LinkReceiver:
     def _pause(self, now_ms: int, wait_ms: int) -> None:
         """Open after `wait_ms`. Records that were not appended yet are dropped: they will be sent again."""
         self._enter(Phase.PAUSING)
-        self._due = now_ms + wait_ms
+        self._due_ms = now_ms + wait_ms
         self._queued, self._queued_bytes = [], 0
         self._requester.close()
         self._find_log_end(now_ms)
@@ -384,7 +384,7 @@ class LinkReceiver:
 
     def _find_log_end(self, now_ms: int) -> None:
         """Find the end of the log: our frontier is complete only once the log is folded up to there."""
-        if self._appending or now_ms < self._due or not self._may_open:
+        if self._appending or now_ms < self._due_ms or not self._may_open:
             return
         self._enter(Phase.SYNCING)
         self._end = None
@@ -601,7 +601,7 @@ class LinkReceiver:
         lease of the link and for filters.
         """
         self._keep_lease(now_ms)
-        if (self.epoch and now_ms >= self._reelection_ms) or (self.phase is Phase.WAITING and now_ms >= self._due):
+        if (self.epoch and now_ms >= self._reelection_ms) or (self.phase is Phase.WAITING and now_ms >= self._due_ms):
             self._elect()
         elif self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
@@ -626,4 +626,4 @@ class LinkReceiver:
             silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
             return min(lease, silent, self._requested_ms + self._request_interval_ms)
         pausing = self.phase is Phase.PAUSING and not self._appending and self._may_open
-        return min(lease, self._due) if pausing or self.phase is Phase.WAITING else lease
+        return min(lease, self._due_ms) if pausing or self.phase is Phase.WAITING else lease

@@ -46,7 +46,7 @@ UNACKNOWLEDGED_TIMEOUT_MS = 30_000
 """Without an acknowledgement for so long, the far leader is gone, or has opened elsewhere."""
 
 
-class Sending(NamedTuple):
+class SenderView(NamedTuple):
     """The state of a sending end, for operators.
 
     Args:
@@ -114,11 +114,11 @@ class LinkSender:
         self._spoke_at = 0
         self._quiet_at: int | None = None
 
-    def shown(self) -> Sending:
+    def shown(self) -> SenderView:
         """Return the state of this end, for operators."""
         behind = max(0, self._state.position - self._offset) if self._sender else 0
         lags = self._sender.lags() if self._sender else {}
-        return Sending(self.opening.site, self.peer, behind, self._under_way, lags)
+        return SenderView(self.opening.site, self.peer, behind, self._under_way, lags)
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return the queues of this end: name, the number of records in it, and the bound of that number."""

@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from federation.links.link_receiver import Pulling
-from federation.links.link_sender import Sending
+from federation.links.link_receiver import ReceiverView
+from federation.links.link_sender import SenderView
 from federation.ports import DrainRow
 from federation.site.state import SiteState
 from node.configuration.wording import wording
@@ -291,7 +291,7 @@ async def _links(node: Node, request: Request) -> dict[str, Any]:
     return {"proxy": node.proxy, "site": node.site, "links": [_link(state, end, sent) for end in pulling]}
 
 
-def _link(state: SiteState, end: Pulling, sent: Mapping[SiteId, Sending]) -> dict[str, Any]:
+def _link(state: SiteState, end: ReceiverView, sent: Mapping[SiteId, SenderView]) -> dict[str, Any]:
     site, out = end.neighbour, sent.get(end.neighbour)
     return {
         "neighbour": site,

@@ -15,8 +15,8 @@ import structlog
 from federation.links import effects
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkEffectCompleted, LinkInput, LogAnswers, NeighbourSent
-from federation.links.link_receiver import Pulling
-from federation.links.link_sender import Sending
+from federation.links.link_receiver import ReceiverView
+from federation.links.link_sender import SenderView
 from federation.messages import LinkMessage, LinkRecord
 from federation.ports import Lease, Registry, SiteLog
 from node.health.dependency_health import LINK_FROM, DependencyHealth
@@ -80,7 +80,7 @@ class Links:
         """
         self._step(LogAnswers(answers))
 
-    def shown(self) -> tuple[list[Pulling], list[Sending]]:
+    def shown(self) -> tuple[list[ReceiverView], list[SenderView]]:
         """Return the state of all ends as they are now, for operators: those that receive, those that send."""
         return self._endpoints.shown(self._clock.now_ms())
 

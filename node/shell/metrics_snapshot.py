@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from federation.links.link_receiver import Pulling
-from federation.links.link_sender import Sending
+from federation.links.link_receiver import ReceiverView
+from federation.links.link_sender import SenderView
 from node.shell.node import Node
 from proxy.clients.relay import Relays
 from proxy.core.counters import Counters
@@ -53,19 +53,19 @@ class NodeSnapshot:
         return _queues(self)
 
     @cached_property
-    def links(self) -> tuple[list[Pulling], list[Sending]]:
+    def links(self) -> tuple[list[ReceiverView], list[SenderView]]:
         """The ends of links here: those that receive, those that send. Raises Unreachable: the node has not started
         yet.
         """
         return self.node.links.shown() if self.engine else ([], [])
 
     @property
-    def pulling(self) -> list[Pulling]:
+    def pulling(self) -> list[ReceiverView]:
         """The ends of links that receive. Raises Unreachable: the node has not started yet."""
         return self.links[0]
 
     @property
-    def sending(self) -> list[Sending]:
+    def sending(self) -> list[SenderView]:
         """The ends of links that send. Raises Unreachable: the node has not started yet."""
         return self.links[1]
 

@@ -1,4 +1,4 @@
-"""The pulling end of a link: when it asks to lead, when it opens, what it appends, says and acknowledges."""
+"""The receiving end of a link: when it asks to lead, when it opens, what it appends, says and acknowledges."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def progress(upto: int, link: SiteId = A) -> Progress:
     return Progress(link, 5, FROM_A, upto)
 
 
-class Pulling:
+class ReceiverBench:
     """B's end of the link from A, its log, and what it wants done. Time is what a test says."""
 
     def __init__(self, request_bytes: int = LINK_REQUEST_BYTES) -> None:
@@ -164,7 +164,7 @@ class Pulling:
 
 
 def test_link_requests_election_when_a_lease_begins_and_again_while_another_proxy_leads() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.link.lease_granted(pulling.now)
     asked = pulling.wants(Elect)
     assert asked.link == "A->B"
@@ -177,7 +177,7 @@ def test_link_requests_election_when_a_lease_begins_and_again_while_another_prox
 
 
 def test_link_requests_election_again_when_the_registry_does_not_answer() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(RegistryUnavailable("no answer"), pulling.now)
     pulling.passes(ELECT_MS)
@@ -185,7 +185,7 @@ def test_link_requests_election_again_when_the_registry_does_not_answer() -> Non
 
 
 def test_link_opens_with_the_frontier_of_the_whole_log() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.fold(progress(3))
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
@@ -198,20 +198,20 @@ def test_link_opens_with_the_frontier_of_the_whole_log() -> None:
 
 
 def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_leader() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.fold(msgspec.structs.replace(progress(8), link_epoch=100))
     _, opening = pulling.lead(epoch=3)
     assert opening.epoch == 103
     # It stays the same for as long as it leads, and another leader has a higher one.
     pulling.fold(msgspec.structs.replace(progress(9), link_epoch=103))
     pulling.link.tick(pulling.now + SILENCE_MS)
-    other = Pulling()
+    other = ReceiverBench()
     other.fold(msgspec.structs.replace(progress(9), link_epoch=103))
     assert other.lead(epoch=4)[1].epoch == 107
 
 
 def test_link_leader_logs_its_epoch_before_it_sends() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     naming = pulling.names()
     naming.on_done([0], pulling.now)
     assert not pulling.effects and pulling.link.phase is Phase.NAMING
@@ -222,7 +222,7 @@ def test_link_leader_logs_its_epoch_before_it_sends() -> None:
 
 
 def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_other_is_elected_anew() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     naming = pulling.names()
     (claim,) = naming.records
     pulling.fold(LinkLed(A, 5, "another"))
@@ -239,7 +239,7 @@ def test_of_two_that_lead_at_one_epoch_the_first_that_names_it_does_and_the_othe
 
 def test_a_leader_that_pulls_and_reads_anothers_claim_of_its_epoch_is_elected_anew() -> None:
     """Log and registry have both lost who led, and another has named the same epoch since."""
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead(epoch=5)
     pulling.fold(LinkLed(A, 4, "an earlier one"))
     assert pulling.link.phase is Phase.PULLING
@@ -249,7 +249,7 @@ def test_a_leader_that_pulls_and_reads_anothers_claim_of_its_epoch_is_elected_an
 
 
 def test_link_leader_with_an_unreadable_claim_requests_another_election() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     naming = pulling.names()
     pulling.fold(Damaged("a bit was turned over"))
     assert not pulling.effects
@@ -258,13 +258,13 @@ def test_link_leader_with_an_unreadable_claim_requests_another_election() -> Non
 
 
 def test_the_epoch_of_an_earlier_leader_is_not_taken_again() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.fold(LinkLed(A, 5, "another"))
     assert pulling.lead(epoch=5)[1].epoch == 10
 
 
 def test_link_leader_gives_up_when_the_neighbour_has_a_later_serial_of_its_epoch() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     told = LinkRecords(site=A, epoch=5, opening=NO_OPENING, number=opening.serial, records=[])
     pulling.link.receive(A1, told, pulling.now)
@@ -277,7 +277,7 @@ def test_link_leader_gives_up_when_the_neighbour_has_a_later_serial_of_its_epoch
 
 
 def test_link_leader_with_an_outdated_epoch_is_elected_again_above_the_later_one() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.rows = []
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(1, pulling.now)
@@ -294,7 +294,7 @@ def test_link_leader_with_an_outdated_epoch_is_elected_again_above_the_later_one
 
 
 def test_whom_the_neighbour_tells_of_a_later_leader_goes_on_above_it_if_it_is_elected_again() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead(epoch=2)
     pulling.link.receive(A2, LinkRecords(site=A, epoch=7, opening=0, number=0, records=[]), pulling.now)
     assert pulling.link.epoch == 2
@@ -307,14 +307,14 @@ def test_whom_the_neighbour_tells_of_a_later_leader_goes_on_above_it_if_it_is_el
 
 
 def test_whom_a_later_leader_has_followed_is_elected_anew() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead(epoch=5)
     pulling.fold(msgspec.structs.replace(progress(9), link_epoch=6))
     assert pulling.link.phase is Phase.WAITING and not pulling.link.epoch
 
 
 def test_link_waits_for_a_proxy_of_the_neighbour() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.rows = []
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
@@ -325,7 +325,7 @@ def test_link_waits_for_a_proxy_of_the_neighbour() -> None:
 
 
 def test_received_records_are_appended_in_order_and_acknowledged_after_the_append() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1), progress(2))
     append = pulling.wants(AppendRecords)
@@ -336,7 +336,7 @@ def test_received_records_are_appended_in_order_and_acknowledged_after_the_appen
 
 
 def test_records_received_during_an_append_go_with_the_next_append() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     for number in (1, 2, 3):
         pulling.receive(opening, number, progress(number))
@@ -348,7 +348,7 @@ def test_records_received_during_an_append_go_with_the_next_append() -> None:
 
 
 def test_records_of_another_link_are_not_appended_and_do_not_occupy_the_window() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1, link=C), progress(2))
     append = pulling.wants(AppendRecords)
@@ -358,7 +358,7 @@ def test_records_of_another_link_are_not_appended_and_do_not_occupy_the_window()
 
 
 def test_a_message_that_comes_twice_counts_once() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
     pulling.receive(opening, 1, progress(1))
@@ -368,7 +368,7 @@ def test_a_message_that_comes_twice_counts_once() -> None:
 
 
 def test_records_of_another_opening_epoch_or_peer_are_ignored() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.link.receive(
         A1, LinkRecords(site=A, epoch=5, opening=opening.serial + 1, number=1, records=[progress(1)]), pulling.now
@@ -379,7 +379,7 @@ def test_records_of_another_opening_epoch_or_peer_are_ignored() -> None:
 
 
 def test_link_opens_again_at_the_next_proxy_after_a_hole_and_the_pending_append() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
     append = pulling.wants(AppendRecords)
@@ -397,7 +397,7 @@ def test_link_opens_again_at_the_next_proxy_after_a_hole_and_the_pending_append(
 
 
 def test_altered_records_are_not_appended_and_the_link_opens_again() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     whole = Forwarded(
         link=A,
@@ -421,7 +421,7 @@ def test_altered_records_are_not_appended_and_the_link_opens_again() -> None:
 
 
 def test_link_without_messages_opens_again_after_growing_pauses() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     pauses = []
     for _ in range(30):
@@ -438,7 +438,7 @@ def test_link_without_messages_opens_again_after_growing_pauses() -> None:
 
 
 def test_a_slow_append_is_no_silence() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
     append = pulling.wants(AppendRecords)
@@ -450,7 +450,7 @@ def test_a_slow_append_is_no_silence() -> None:
 
 
 def test_link_leaves_a_peer_that_exceeds_the_window() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
     pulling.receive(opening, 2, *(progress(number) for number in range(2, 8)))
@@ -460,7 +460,7 @@ def test_link_leaves_a_peer_that_exceeds_the_window() -> None:
 
 
 def test_when_its_proxy_goes_it_opens_at_another() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     pulling.rows = [row(A1, incarnation="2"), row(A2)]
     pulling.link.proxies_changed(pulling.now)
@@ -469,7 +469,7 @@ def test_when_its_proxy_goes_it_opens_at_another() -> None:
 
 
 def test_when_the_log_fails_it_is_elected_anew() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
     pulling.wants(AppendRecords).on_done(LogUnavailable("no answer"), pulling.now)
@@ -483,7 +483,7 @@ def holds(*expressions: str) -> InterestRegistered:
 
 
 def test_link_requests_a_change_of_its_filters_once_what_it_requested_before_is_in_force() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     assert opening.digest == 0
     pulling.fold(holds(X))
@@ -501,7 +501,7 @@ def test_link_requests_a_change_of_its_filters_once_what_it_requested_before_is_
 
 
 def test_request_is_sent_again_until_it_is_answered() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.fold(holds(X))
     _, opening = pulling.lead()
     pulling.receive(opening, 1)
@@ -519,7 +519,7 @@ def test_request_is_sent_again_until_it_is_answered() -> None:
 
 def test_an_opening_without_an_answer_is_followed_by_the_same_request() -> None:
     """The append of what it requests may have failed, and an opening counts once."""
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.fold(holds(X))
     _, opening = pulling.lead()
     pulling.applied_serial = 0
@@ -530,7 +530,7 @@ def test_an_opening_without_an_answer_is_followed_by_the_same_request() -> None:
 
 
 def test_what_is_refused_is_followed_by_a_statement_of_all_in_parts() -> None:
-    pulling = Pulling(request_bytes=1)
+    pulling = ReceiverBench(request_bytes=1)
     pulling.fold(holds(X, Y))
     _, opening = pulling.lead()
     pulling.applied_serial, pulling.refused_serial = 0, opening.serial
@@ -555,7 +555,7 @@ def test_what_is_refused_is_followed_by_a_statement_of_all_in_parts() -> None:
 
 
 def test_what_is_in_force_is_compared_while_nothing_changes() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.fold(holds(X))
     _, opening = pulling.lead()
     for number in range(1, PROBE_MS // 1_000 + 1):
@@ -569,7 +569,7 @@ def test_what_is_in_force_is_compared_while_nothing_changes() -> None:
 
 def test_link_that_is_not_in_the_tree_stands_by() -> None:
     """Nothing is to come over it, so nobody waits for its progress."""
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     assert not pulling.link.shown(pulling.now).stands_by
     pulling.fold(TreeEntered(1, (edge(B, C),)))
@@ -578,7 +578,7 @@ def test_link_that_is_not_in_the_tree_stands_by() -> None:
 
 
 def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1, progress(1))
     append = pulling.wants(AppendRecords)
@@ -592,7 +592,7 @@ def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
 
 
 def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.link.lease_granted(pulling.now)
     asked = pulling.wants(Elect)
     pulling.link.lease_ended()
@@ -604,7 +604,7 @@ def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:
 
 
 def test_leader_asks_for_a_lease_several_times_in_its_time_and_leads_on_while_it_is_granted() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     for _ in range(10):
         pulling.passes(LINK_LEASE_MS // 4)
@@ -613,7 +613,7 @@ def test_leader_asks_for_a_lease_several_times_in_its_time_and_leads_on_while_it
 
 
 def test_leader_without_a_grant_resigns_and_stands_again_when_there_is_one() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     pulling.grants = False
     pulling.passes(2 * LINK_LEASE_MS)
@@ -630,7 +630,7 @@ def test_leader_without_a_grant_resigns_and_stands_again_when_there_is_one() -> 
 
 
 def test_resignation_that_the_registry_does_not_answer_is_repeated() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     pulling.grants = False
     pulling.passes(2 * LINK_LEASE_MS)
@@ -642,7 +642,7 @@ def test_resignation_that_the_registry_does_not_answer_is_repeated() -> None:
 
 
 def test_leader_without_a_grant_resigns_again_when_the_registry_may_have_gone_back() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     pulling.grants = False
     pulling.passes(2 * LINK_LEASE_MS)
@@ -654,7 +654,7 @@ def test_leader_without_a_grant_resigns_again_when_the_registry_may_have_gone_ba
 
 
 def test_leader_that_the_registry_does_not_name_is_elected_again_after_a_while() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     _, opening = pulling.lead()
     pulling.receive(opening, 1)
     pulling.link.registry_changed(set(), pulling.now)
@@ -669,7 +669,7 @@ def test_leader_that_the_registry_does_not_name_is_elected_again_after_a_while()
 
 
 def test_grant_of_an_old_request_does_not_prolong_the_lease() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     pulling.grants = False
     pulling.passes(LINK_LEASE_MS // 2)
@@ -681,7 +681,7 @@ def test_grant_of_an_old_request_does_not_prolong_the_lease() -> None:
 
 
 def test_link_outside_the_tree_is_led_and_not_opened_until_the_log_enters_a_tree_with_it() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.fold(TreeEntered(1, ((B, C),)))
     pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
@@ -693,7 +693,7 @@ def test_link_outside_the_tree_is_led_and_not_opened_until_the_log_enters_a_tree
 
 
 def test_link_opens_again_in_each_tree() -> None:
-    pulling = Pulling()
+    pulling = ReceiverBench()
     pulling.lead()
     pulling.fold(TreeEntered(1, ((A, B), (B, C))))
     _, opening = pulling.opened()

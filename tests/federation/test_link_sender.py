@@ -39,7 +39,7 @@ def published(number: int, fill: int = 0) -> Published:
     )
 
 
-class Sending:
+class SenderBench:
     """A's end of the link to B, opened when A's log had these records. Time is what a test says."""
 
     def __init__(self, *records: Record, bounds: LinkBounds = BOUNDS, wanted: str = X) -> None:
@@ -111,19 +111,19 @@ def numbers(records: list[LinkRecord]) -> list[int]:
 
 
 def test_first_message_of_a_link_repeats_the_standing_announcements_even_if_there_are_none() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.begin(1)
     (first,) = sending.messages()
     assert (first.site, first.epoch, first.opening, first.number) == (A, 7, 9, 1)
     assert [record.above for record in first.records if isinstance(record, Effective)] == [-1]
-    bare = Sending()
+    bare = SenderBench()
     bare.link.opening = LinkOpen(site=SiteId("asked for nothing"), epoch=7, frontier={}, serial=9, digest=0)
     bare.begin(1)
     assert [message.records for message in bare.messages()] == [[]]
 
 
 def test_folded_records_are_sent_at_once_in_numbered_messages_without_reading_the_log() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     sending.fold(published(1), published(2), published(3))
     messages = sending.messages()
@@ -132,7 +132,7 @@ def test_folded_records_are_sent_at_once_in_numbered_messages_without_reading_th
 
 
 def test_link_that_is_behind_reads_the_log_and_continues_with_records_folded_meanwhile() -> None:
-    sending = Sending(published(1), published(2))
+    sending = SenderBench(published(1), published(2))
     sending.begin()
     (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
     sending.effects.remove(read)
@@ -146,7 +146,7 @@ def test_link_that_is_behind_reads_the_log_and_continues_with_records_folded_mea
 @pytest.mark.parametrize("there", ["the same", "another", "none", "removed", "damaged"])
 def test_link_sends_what_it_read_only_if_the_log_has_the_record_that_was_folded_last(there: str) -> None:
     """A log that lost its end has grown again, and nobody has told this process (handover rule 27)."""
-    sending = Sending(published(1), published(2), published(3))
+    sending = SenderBench(published(1), published(2), published(3))
     sending.state.acceptance.read(3, sending.log[3])
     sending.begin()
     (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
@@ -172,7 +172,7 @@ def test_link_sends_what_it_read_only_if_the_log_has_the_record_that_was_folded_
 
 
 def test_a_reading_that_finds_nothing_is_not_tried_again_at_once() -> None:
-    sending = Sending(published(1))
+    sending = SenderBench(published(1))
     sending.begin()
     (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
     sending.effects.clear()
@@ -183,7 +183,7 @@ def test_a_reading_that_finds_nothing_is_not_tried_again_at_once() -> None:
 
 
 def test_link_with_a_full_window_waits_for_an_append_of_the_far_log() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     sending.link.appended(1, sending.now)
     sending.fold(*(published(number) for number in range(1, 7)))
@@ -193,7 +193,7 @@ def test_link_with_a_full_window_waits_for_an_append_of_the_far_log() -> None:
 
 
 def test_link_waits_when_the_window_is_full_of_bytes() -> None:
-    sending = Sending(bounds=LinkBounds(batch_bytes=4_000, window_bytes=10_000))
+    sending = SenderBench(bounds=LinkBounds(batch_bytes=4_000, window_bytes=10_000))
     sending.began()
     sending.fold(*(published(number, fill=3_900) for number in range(1, 7)))
     assert numbers(sending.sent()) == [1, 2, 3]
@@ -202,7 +202,7 @@ def test_link_waits_when_the_window_is_full_of_bytes() -> None:
 
 
 def test_a_shut_window_is_silent_so_that_the_far_side_opens_again() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     sending.fold(*(published(number) for number in range(1, 7)))
     sending.sent()
@@ -211,7 +211,7 @@ def test_a_shut_window_is_silent_so_that_the_far_side_opens_again() -> None:
 
 
 def test_records_kept_while_a_link_waits_are_bounded_and_the_rest_is_read_from_the_log() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     sending.link.appended(1, sending.now)
     for number in range(1, 12):
@@ -228,7 +228,7 @@ def test_records_kept_while_a_link_waits_are_bounded_and_the_rest_is_read_from_t
 
 
 def test_link_sends_progress_for_skipped_records_after_a_quiet_period() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     sending.fold(published(1))
     sending.fold(published(-1))
@@ -241,7 +241,7 @@ def test_link_sends_progress_for_skipped_records_after_a_quiet_period() -> None:
 
 def test_markers_wait_in_line_with_the_records_that_they_speak_of() -> None:
     """Before them they would say that what waits had been passed over."""
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     sending.link.appended(1, sending.now)
     sending.fold(*(published(number) for number in (1, 2, 3, 4, 5, -1)))
@@ -253,7 +253,7 @@ def test_markers_wait_in_line_with_the_records_that_they_speak_of() -> None:
 
 
 def test_while_there_is_always_something_to_read_it_speaks_of_silence_now_and_then() -> None:
-    sending = Sending(bounds=LinkBounds())
+    sending = SenderBench(bounds=LinkBounds())
     sending.began()
     said = []
     for _ in range(50):
@@ -264,7 +264,7 @@ def test_while_there_is_always_something_to_read_it_speaks_of_silence_now_and_th
 
 
 def test_link_sends_heartbeats_while_its_log_is_busy_with_records_of_the_far_side() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     silent_ms = 0
     for upto in range(100):
@@ -275,7 +275,7 @@ def test_link_sends_heartbeats_while_its_log_is_busy_with_records_of_the_far_sid
 
 
 def test_when_its_log_fails_it_ends() -> None:
-    sending = Sending(published(1))
+    sending = SenderBench(published(1))
     sending.begin()
     read = sending.effects.pop()
     assert isinstance(read, ReadLog)
@@ -285,11 +285,11 @@ def test_when_its_log_fails_it_ends() -> None:
 
 
 def test_a_far_leader_that_acknowledges_nothing_is_given_up() -> None:
-    sending = Sending()
+    sending = SenderBench()
     sending.began()
     sending.passes(UNACKNOWLEDGED_TIMEOUT_MS)
     assert sending.ends == [None]
-    idle = Sending()
+    idle = SenderBench()
     idle.began()
     idle.link.appended(1, idle.now)
     idle.passes(2 * UNACKNOWLEDGED_TIMEOUT_MS)
@@ -297,7 +297,7 @@ def test_a_far_leader_that_acknowledges_nothing_is_given_up() -> None:
 
 
 def test_closed_link_sends_no_message() -> None:
-    sending = Sending(published(1))
+    sending = SenderBench(published(1))
     sending.begin()
     read = sending.effects.pop()
     assert isinstance(read, ReadLog)
@@ -313,7 +313,7 @@ def test_filters_that_take_long_are_looked_at_a_record_at_a_time_and_others_have
     costly = f"n > 0 || contains(fill, {texts})"
     bounds = LinkBounds(batch=100, batch_bytes=10_000_000, window=100, window_bytes=10_000_000, live=100, read=100)
     records = [published(number + 1, 200_000) for number in range(6)]
-    sending = Sending(*records[:3], bounds=bounds, wanted=costly)
+    sending = SenderBench(*records[:3], bounds=bounds, wanted=costly)
     sending.begin(1)
     sending.effects[:] = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
     sending.read()

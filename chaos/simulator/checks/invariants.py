@@ -95,7 +95,7 @@ class Invariants:
             world.add_violation(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
         incarnation = engine.env.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
-            world.add_violation(f"OWNERS two incarnations deliver {session} at epoch {epoch}, now {incarnation}")
+            world.add_violation(f"DELIVERERS two incarnations deliver {session} at epoch {epoch}, now {incarnation}")
         if world.registry.lease_until(node.proxy, incarnation) <= world.clock.time_ms:
             world.add_violation(f"LEASE {incarnation} delivers {session} without a lease")
         held = engine.sessions.get(session)
