@@ -92,7 +92,12 @@ class RegistryView:
         return state
 
     def event(self, change: Any) -> RegistryEvent | None:
-        """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
+        """Return what a change of one row says; None: nothing, or nothing that another change of its revision does not
+        say.
+
+        Args:
+            change: an event of etcd's watch (mvccpb.Event), of a key under the prefix.
+        """
         deleted = change.type == rpc.Event.EventType.DELETE
         kind, name = self._split(change.kv)
         if kind == SITE and deleted:
