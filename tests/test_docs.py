@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import itertools
 import re
 import runpy
 import subprocess
@@ -186,6 +188,33 @@ def test_every_kind_field_code_and_record_is_in_the_page_of_the_journal() -> Non
 
 
 # ---------------------------------------------------------------- pictures
+
+
+LEVELS = {"info", "warning", "error", "exception"}
+
+
+def log_lines() -> Iterator[str]:
+    """The lines that a proxy or gateway writes to its log, up to the first semicolon or colon: they are told apart by
+    that."""
+    for path in sorted((ROOT / "node").rglob("*.py")):
+        if "cli" in path.relative_to(ROOT).parts:
+            continue
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call):
+                continue
+            # As log.info("..."), and as tell(log.info, "...").
+            named = [call.func, *call.args]
+            for function, text in itertools.pairwise(named):
+                is_log = isinstance(function, ast.Attribute) and function.attr in LEVELS
+                if is_log and isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    yield re.split("[;:]", text.value)[0]
+
+
+def test_every_line_of_the_log_is_in_the_page_for_operators() -> None:
+    page = (ROOT / "docs/operating.md").read_text()
+    lines = list(log_lines())
+    assert len(lines) > 30
+    assert [line for line in lines if line not in page] == []
 
 
 def test_pictures_are_drawn_from_their_sources() -> None:

@@ -97,7 +97,7 @@ class Topic:
         tls = "without TLS, for there is no --backend-ca" if self.credentials is None else "with TLS, by --backend-ca"
         return LogUnavailable(
             f"{self.description} does not answer: {why}",
-            hint=f"is a broker running at {self.bootstrap}, advertised where it can be reached, and has it the topic? "
+            hint=f"is a broker running at {self.bootstrap}, advertised where it can be reached, with this topic? "
             f"It is spoken to {tls}",
         )
 
@@ -139,8 +139,8 @@ class Topic:
 
         Raises:
             BadConfiguration: it has another form, or fewer replicas than were asked for; or Kafka refuses its name.
-            KafkaError: no broker answers, the cluster has too few brokers now, or the topic was created, and cannot be
-                compared, because no broker that answers knows it yet.
+            KafkaError: no broker answers, or the cluster has too few brokers now.
+            LogUnavailable: the topic was created, and cannot be compared, because no broker that answers knows it yet.
         """
         async with self._admin() as admin:
             brokers = len((await admin.describe_cluster())["brokers"])
@@ -159,7 +159,10 @@ class Topic:
                     await asyncio.sleep(CREATED_POLL_S)
                 return found
         except TimeoutError:
-            raise KafkaError("it was created, and not all brokers know it yet") from None
+            raise LogUnavailable(
+                f"{self.description} was created just now, and not all brokers know it yet",
+                hint="nothing is to be done: this is tried again",
+            ) from None
 
     async def _create(self, admin: AIOKafkaAdminClient, replicas: Replicas, brokers: int) -> None:
         if replicas.count > brokers:

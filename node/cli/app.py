@@ -157,7 +157,7 @@ def sub(
         str, typer.Option(help="What comes first of what waits: any, fifo, priority or deadline, by their attributes.")
     ] = "any",
     keys_file: KeysFile = None,
-    secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet.")] = False,
+    secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet; needs --keys-file.")] = False,
     roam: Annotated[
         bool, typer.Option("--roam", help="Go to the nearest proxy, and on to a nearer one; of WAYPOST_SITE first.")
     ] = False,
@@ -192,7 +192,7 @@ def sub(
             principal=principal,
             password=first_line(password_file, "password-file", PASSWORD),
             token=token_of(token_file),
-            keys=read_keys(keys_file, "consumer"),
+            keys=read_keys(keys_file, "consumer", secure=secure),
             insecure=not secure,
             reliability=asked_reliability(events, connection),
             order=order_of(order),
@@ -208,7 +208,7 @@ def pub(
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Read JSON objects from stdin, one a line.")] = False,
     keys_file: KeysFile = None,
-    secure: Annotated[bool, typer.Option("--secure", help="Only to those whose keys meet.")] = False,
+    secure: Annotated[bool, typer.Option("--secure", help="Only to those whose keys meet; needs --keys-file.")] = False,
     outbox: Annotated[
         Path | None,
         typer.Option(help="File where they wait while no proxy takes them; alone: send on what waits there."),
@@ -226,7 +226,7 @@ def pub(
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.publish import CONSOLE, notifications_of, post, send
 
-    keys = read_keys(keys_file, "producer")
+    keys = read_keys(keys_file, "producer", secure=secure)
     if outbox is not None:
         posts = notifications_of(attributes or [], lines=lines) if attributes or lines else None
         token = token_of(token_file)
@@ -296,12 +296,12 @@ def drain(
         typer.Option("--rate", min=0.1, max=10_000, help="Sessions a second; 20, or those of the drain that goes on."),
     ] = None,
     pause: Annotated[bool, typer.Option("--pause", help="Stay where it is; go on without this option.")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Drain no more: the proxy is healthy again.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Drain no more: the proxy is ready again.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is empty.")] = False,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Move all sessions of a proxy to others: it says first that it is not healthy. Goes on if either side restarts.
+    """Move all sessions of a proxy to others: it says first that it is not ready. Goes on if either side restarts.
 
     Example: waypost drain a1 --rate 50
     """

@@ -54,7 +54,8 @@ def request(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Ask for a file of an owner who may be away; print the rendezvous' id once the request is safe.
+    """Ask for a file of an owner who may be away; print the rendezvous' id once the request is safe. A request to an
+    owner who has never offered is lost, and the command says so.
 
     Example: waypost rendezvous request bob holiday/1.jpg --as alice
     """

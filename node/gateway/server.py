@@ -12,6 +12,7 @@ reads them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from collections import Counter, OrderedDict
@@ -28,7 +29,7 @@ import waypost
 from node.gateway.propagate_messages import LeaseMessage, LeaseMessageType, PropagateHeader, decode, encode
 from node.gateway.propagation import NotPassedOn, Policy, as_attributes, check_unreserved
 from waypost.client.received_notification import Received
-from waypost.errors import BadConfiguration, BadMessage, WaypostError
+from waypost.errors import BadConfiguration, BadMessage, InUse, WaypostError
 from waypost.identity import SubscriptionId
 from waypost.limits import MAX_ID_LENGTH
 from waypost.notification import Notification
@@ -113,7 +114,7 @@ class Gateway:
             started: called with the address, ws://host:port, once the gateway listens there.
 
         Raises:
-            BadConfiguration: the gateway cannot listen at the host and port of its settings.
+            InUse, BadConfiguration: the gateway cannot listen at the host and port of its settings.
             WaypostError: no proxy lets the gateway in.
         """
         settings = self.settings
@@ -138,7 +139,8 @@ class Gateway:
             )
         except OSError as error:
             where, why = f"{self.settings.host}:{self.settings.port}", os.strerror(error.errno or 0)
-            raise BadConfiguration(f"it cannot listen at {where}: {why}", field="port") from None
+            kind = InUse if error.errno == errno.EADDRINUSE else BadConfiguration
+            raise kind(f"cannot listen on {where}: {why}", field="port") from None
 
     def _answer_http(self, connection: ServerConnection, request: Request) -> Response | None:
         if request.path != "/status":
@@ -156,7 +158,7 @@ class Gateway:
         except BadMessage as error:
             self.counts.refused += 1
             name = peer.id or ":".join(map(str, connection.remote_address[:2]))
-            log.warning("a peer was refused", peer=name, why=error.message, field=error.field)
+            log.warning("a peer was refused", peer=name, why=str(error))
             await _close(connection, BAD_FRAME, str(error))
         except WaypostError as error:
             log.warning("a peer cannot be served now", peer=peer.id, why=str(error))

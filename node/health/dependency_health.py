@@ -114,10 +114,10 @@ class DependencyHealth:
         back_ms = self._came_back_ms.pop(dependency, None)
         if back_ms is not None and now_ms < back_ms + STEADY_MS:
             self._unsteady[dependency] = False
-            write, event = log.warning, "part comes and goes; it counts as missing until it stays"
+            write, event = log.warning, "dependency comes and goes; it counts as missing until it stays"
         else:
             self.outages[dependency] += 1
-            write, event = log.warning, "part is not there; trying again"
+            write, event = log.warning, "dependency is not there; trying again"
         self._few.write(
             write, event, dependency, dependency=str(dependency), error=text, **({"hint": hint} if hint else {})
         )
@@ -137,7 +137,7 @@ class DependencyHealth:
             del self._unsteady[dependency]
         if self.now.pop(dependency, None) is not None:
             self._came_back_ms[dependency] = self._clock.now_ms()
-            self._few.write(log.info, "part is there again", dependency, dependency=str(dependency))
+            self._few.write(log.info, "dependency is there again", dependency, dependency=str(dependency))
 
     def has_failed_within(self, dependency: str, within_ms: int) -> bool:
         """Tell whether a dependency is missing and failed to answer within the last `within_ms` milliseconds.
@@ -161,7 +161,7 @@ class DependencyHealth:
             if self._clock.now_ms() >= self._noticed_ms[dependency] + OLD_MS:
                 del self.now[dependency]
                 self._unsteady.pop(dependency, None)
-                log.info("part was not asked for a while", dependency=dependency)
+                log.info("dependency was not asked for a while", dependency=dependency)
 
     async def retry(
         self, dependency: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S

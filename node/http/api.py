@@ -198,6 +198,8 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     """Delete a session wherever it is, served or not: the registry's row decides, and its owner reads that."""
     body = await _parsed(DeleteRequest, request)
+    # Who claims the row attests that the session was deleted, and a proxy that is starting could not.
+    _ = node.serving_engine
     session, registry = SessionId(body.session), node.backends.registry
     current = await registry.owner(session)
     if current is None or current.deleted:

@@ -31,7 +31,7 @@ async def test_a_proxy_names_what_is_missing_and_serves_when_it_comes(tmp_path: 
     proxy = ProxyProcess(ProxySpec("a1", "A", flags), (), tmp_path)
     proxy.process.start()
     try:
-        await _until(lambda: proxy.process.has_logged("part is not there"), SAY_SO_S)
+        await _until(lambda: proxy.process.has_logged("dependency is not there"), SAY_SO_S)
         await _until(lambda: {"log", "registry"} == set(_health(proxy)), SAY_SO_S)
         await asyncio.to_thread(kafka.start)
         await _until(lambda: {"registry"} == set(_health(proxy)), SERVE_S)

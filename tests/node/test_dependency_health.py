@@ -48,9 +48,9 @@ def test_a_part_that_comes_and_goes_is_three_lines_and_one_outage_until_it_stays
             clock.advance(100)
             health.tick()
     assert [line["event"] for line in lines] == [
-        "part is not there; trying again",
-        "part is there again",
-        "part comes and goes; it counts as missing until it stays",
+        "dependency is not there; trying again",
+        "dependency is there again",
+        "dependency comes and goes; it counts as missing until it stays",
     ]
     assert list(health.now) == ["registry"] and health.outages == {"registry": 1}
     clock.advance(STEADY_MS)
@@ -58,7 +58,7 @@ def test_a_part_that_comes_and_goes_is_three_lines_and_one_outage_until_it_stays
         health.tick()
         health.tick()
     assert health.now == {}
-    assert [line["event"] for line in lines] == ["part is there again"]
+    assert [line["event"] for line in lines] == ["dependency is there again"]
 
 
 def test_a_part_that_came_and_went_and_is_missing_is_not_said_to_be_there(

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from federation.ports import DrainChanged, DrainRow, Reloaded
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import Dependency
-from node.http.api import routes
+from node.http.api import ANSWERS, routes
 from node.shell.links import Links
 from node.shell.name_claim import NameClaim
 from node.shell.node import APPENDS_FAIL_MS, Node
@@ -55,6 +55,36 @@ async def asked(node: Node) -> tuple[int, bool, str | None]:
     answer = await respond(Request({"type": "http"}))
     said = json.loads(answer.body)
     return answer.status_code, said["ready"], said["why_not"]
+
+
+SESSION: dict[str, object] = {"session": "s"}
+BODIES: dict[str, dict[str, object]] = {
+    "/v1/sessions/delete": SESSION,
+    "/v1/sessions/access": SESSION | {"grants": {}},
+    "/v1/sessions/policy": SESSION | {"expiry_s": 1},
+    "/v1/sessions/retention": SESSION | {"subscription": "x", "ttl_s": 1},
+    "/v1/sessions/unsubscribe": SESSION | {"subscription": "x"},
+    "/v1/sessions/forget": SESSION | {"receiver": "x"},
+    "/v1/drains": {"proxy": "a", "rate": 1.0},
+}
+
+
+@pytest.mark.parametrize(("method", "path"), ANSWERS)
+async def test_every_page_of_a_node_that_is_starting_says_so(method: str, path: str) -> None:
+    """A session that is deleted then would be gone from the registry, and no fact would say so."""
+    node = Node(NodeConfig(name="a", site="A"), no_backends, INCARNATION, lambda: "ws://a:1", ManualClock())
+    body = json.dumps(BODIES[path]).encode() if method == "POST" and path in BODIES else b""
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body}
+
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    (respond,) = [route.endpoint for route in routes(node) if route.path == path and method in (route.methods or ())]
+    answer = await respond(Request(scope, receive))
+    if path in ("/livez", "/v1/status"):
+        assert answer.status_code == 200
+    else:
+        assert (answer.status_code, "starting" in json.loads(answer.body)["error"]["message"]) == (503, True)
 
 
 async def test_a_node_whose_lease_is_not_renewed_in_time_says_that_it_is_not_ready() -> None:

@@ -226,7 +226,10 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
         "error: WAITED_IN_VAIN: nothing more came within 2 s\n",
     )
     unknown = run("request", "nobody", "x", "--as", "leo", url=url)
-    assert (unknown.returncode, unknown.stderr) == (0, "nobody is known to offer as nobody just now\n")
+    assert (unknown.returncode, unknown.stderr) == (
+        0,
+        "nobody is known to offer as nobody: if nobody has never offered, this request is lost\n",
+    )
 
 
 async def test_a_resource_of_the_largest_size_comes(cluster: Cluster) -> None:

@@ -289,20 +289,24 @@ class DeliveryState:
         """Return the next items for the application; empty: none waits. They count as acknowledged only by
         :meth:`acknowledge`.
 
-        They are of one delivery; where notifications are ordered by attributes, they are the first of all deliveries.
+        They are in the order in which they came, or in the order by attributes that the receiver asked for.
 
         Args:
             max_items: the most to return; None: no bound.
         """
         if self._goes_by_attributes:
             return self._next_by_rank(max_items)
-        batch = next((batch for batch in self._inbox if batch.delivered < len(batch.entries)), None)
-        if batch is None:
-            return []
-        self._unacknowledged.append(batch)
-        chosen = batch.entries[batch.delivered :][:max_items]
-        batch.delivered += len(chosen)
-        return [_item(batch, index) for index in chosen]
+        items: list[DeliveredItem] = []
+        for batch in self._inbox:
+            room = None if max_items is None else max_items - len(items)
+            if room == 0:
+                break
+            chosen = batch.entries[batch.delivered :][:room]
+            if chosen:
+                self._unacknowledged.append(batch)
+                batch.delivered += len(chosen)
+                items += (_item(batch, index) for index in chosen)
+        return items
 
     def _next_by_rank(self, max_items: int | None) -> list[DeliveredItem]:
         items: list[DeliveredItem] = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import cast
 
+from waypost import arguments
 from waypost.errors import BadNotification, Refused
 from waypost.notification import Notification
 from waypost.queue import ORDERS, Order
@@ -79,10 +81,9 @@ def first_line(file: Path | None, option: str, variable: str) -> str:
 
 
 def order_of(text: str) -> Order:
-    """Return the order of delivery of that name. Raises Refused: there is none; the message lists the names."""
-    if text not in ORDERS:
-        raise Refused(f"{text!r} is none of {', '.join(ORDERS)}", field="order")
-    return text
+    """Return the order of delivery of that name. Raises BadArgument: there is none; the message lists the names."""
+    arguments.one_of(text, "order", ORDERS)
+    return cast("Order", text)
 
 
 def asked_reliability(events: str | None, connection: str | None) -> Reliability | None:

@@ -52,17 +52,21 @@ def public_keys(file: Path) -> list[Key]:
     return [key.public for key in _read(file, {PRODUCER: "raw", CONSUMER: "raw"}).listed()]
 
 
-def read_keys(file: Path | None, side: Side) -> Keys:
+def read_keys(file: Path | None, side: Side, *, secure: bool = False) -> Keys:
     """Return the keys in a file.
 
     Args:
         file: None: no keys.
         side: whose keys are raw in the file; those of the other side are public.
+        secure: whether notifications pass only where keys meet.
 
     Raises:
-        Refused: the file cannot be read or has no key, or a line of it is no key, or the wrong form of one.
+        Refused: the file cannot be read or has no key, or a line of it is no key, or the wrong form of one; or there
+            is no file, and nothing would pass without one.
     """
     if file is None:
+        if secure:
+            raise Refused("nothing passes by --secure without keys; name their file by --keys-file", field="secure")
         return NO_KEYS
     return _read(file, {key_side: "raw" if key_side == side else "public" for key_side in (PRODUCER, CONSUMER)})
 

@@ -31,6 +31,8 @@ EXIT_IN_VAIN = 27
 SHOWN_SUBSCRIPTIONS = 3
 """Subscriptions of a session, beside the one that is asked for, that are named."""
 PASSWORD = "WAYPOST_PASSWORD"
+CONVERSIONS = "rsa"
+"""Those of Python's formats: {name!r}, {name!s}, {name!a}."""
 ATTACH_S = 10.0
 """How long to look for a proxy that accepts the attach."""
 EFFECTIVE_S = 1.0
@@ -211,13 +213,18 @@ def _line(received: Received, form: str | None, as_json: bool) -> str:
 
 
 def _check_form(form: str | None) -> None:
-    """Raises Refused: it is no format, or it names something by its position; attributes have names only."""
+    """Raises Refused: it is no format, has a conversion that Python has not, or names something by its position;
+    attributes have names only.
+    """
     try:
-        names = [name for _, name, _, _ in string.Formatter().parse(form or "") if name is not None]
+        fields = list(string.Formatter().parse(form or ""))
     except ValueError as error:
         raise Refused(f"{form!r} is no format: {error}", field="format") from None
+    names = [name for _, name, _, _ in fields if name is not None]
     if any(not name or name[0].isdigit() for name in names):
         raise Refused(f"{form!r} names an attribute by its position; write {{name}}", field="format")
+    if conversion := next((found for *_, found in fields if found is not None and found not in CONVERSIONS), None):
+        raise Refused(f"{form!r} has the conversion !{conversion}; there are !r, !s and !a", field="format")
 
 
 class _Blank(dict[str, Any]):

@@ -109,7 +109,10 @@ async def request(
     )
     _print({"id": identity, "known": known}, as_json, text=identity)
     if not known:
-        print(f"nobody is known to offer as {owner} just now", file=sys.stderr)
+        print(
+            f"nobody is known to offer as {owner}: if {owner} has never offered, this request is lost",
+            file=sys.stderr,
+        )
 
 
 async def take(

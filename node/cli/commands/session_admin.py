@@ -10,8 +10,11 @@ from typing import Any
 from node.cli.commands.input import unreadable
 from node.cli.commands.proxy_client import address, request
 from node.cli.commands.sessions import printed, row_of
+from waypost import arguments
 from waypost.access import LEVELS
 from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
+from waypost.queue import DISCARDS
+from waypost.reliability import DEGREES
 
 UNNAMED = "(none)"
 """The name of a client without a principal."""
@@ -112,8 +115,13 @@ def set_policy(
 
     Raises:
         Refused: all values are None; or the proxy refuses one.
+        BadArgument: one is none of the words that there are.
         WaypostError: as :func:`change` raises it.
     """
+    for field, text in _given_options(reliability).items():
+        arguments.one_of(text, field, DEGREES)
+    if queue["discard"] is not None:
+        arguments.one_of(queue["discard"], "discard", DISCARDS)
     changes: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
     changes |= {
         name: options

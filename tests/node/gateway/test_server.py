@@ -21,7 +21,7 @@ from node.gateway.propagate_messages import LeaseMessage, LeaseMessageType, Prop
 from node.gateway.propagation import Policy
 from node.gateway.server import Gateway, GatewaySettings
 from tests.helpers.polling import until, until_seen
-from waypost.errors import BadConfiguration, NoProxy
+from waypost.errors import InUse, NoProxy
 from waypost.notification import Value
 from waypost.subscription.batch import notification_from_json
 
@@ -317,7 +317,7 @@ async def test_page_of_a_browser_is_no_peer(cluster: Cluster) -> None:
 async def test_what_cannot_be_served_is_said_in_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "ATTACH_S", 1.0)
     async with serving(settings(cluster, "a1")) as place:
-        with pytest.raises(BadConfiguration, match=r"cannot listen at .*: Address already in use"):
+        with pytest.raises(InUse, match=r"cannot listen on .*: Address already in use"):
             await Gateway(settings(cluster, "a1", port=int(place.url.rpartition(":")[2]))).run(print)
     with pytest.raises(NoProxy, match=r"127\.0\.0\.1:9"):
         await Gateway(replace(settings(cluster, "a1"), proxy="ws://127.0.0.1:9")).run(print)

@@ -543,6 +543,17 @@ def test_reconnect_neither_acknowledges_nor_repeats_entries_in_the_hands_of_the_
     assert protocol.state.frontier == {A: 4}
 
 
+def test_a_batch_has_what_several_deliveries_brought_up_to_its_bound() -> None:
+    """A receiver that is slow takes all that waits in one go, however many deliveries brought it."""
+    protocol = attached_protocol()
+    for offset in range(1, 6):
+        protocol.message(deliver(1, offset, entry(A, offset)))
+    assert [entry.offset for entry, *_ in protocol.next_items(3)] == [1, 2, 3]
+    assert [entry.offset for entry, *_ in protocol.next_items()] == [4, 5]
+    assert protocol.next_items() == []
+    assert protocol.state.frontier == {A: 5}
+
+
 def test_manual_entries_kept_over_a_reconnect_can_still_be_returned_by_nack() -> None:
     protocol = attached_protocol()
     protocol.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
