@@ -138,8 +138,9 @@ def _kept(name: str) -> Schedule:
     try:
         return Kept.read(path).schedule
     except OSError:
-        close = get_close_matches(name, sorted(file.stem for file in KEPT.glob("*.json")), 3, 0.3)
-        hint = f"did you mean {' or '.join(close)}?" if close else ""
+        names = sorted(file.stem for file in KEPT.glob("*.json"))
+        close = get_close_matches(name, names, 3, 0.3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {len(names)}, such as {names[0]}"
         raise NotFound(f"there is no kept schedule {name}", field="kept", hint=hint) from None
     except msgspec.ValidationError as error:
         raise BadArgument(f"{path} is no kept schedule: {error}", field="kept") from None

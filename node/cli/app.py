@@ -289,7 +289,7 @@ def gateway(
 @app.command()
 def drain(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The proxy that is to be emptied; none: list all drains.")
+        str | None, typer.Argument(metavar="NAME", help="The proxy that is to be emptied; none: list all drains.")
     ] = None,
     rate: Annotated[
         float | None,
@@ -385,7 +385,8 @@ def match(
             raise Refused("each line of a batch has its own expression; leave this one out", field="batch")
         match_batch(batch)
     elif expression is None or notification is None:
-        raise Refused("an expression and a notification, or --batch FILE")
+        missing = "expression" if expression is None else "notification"
+        raise Refused(f"the {missing} is missing: name both, or --batch FILE", field=missing)
     else:
         match_one(expression, notification, as_json=json_)
 

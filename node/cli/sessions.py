@@ -47,7 +47,7 @@ def access(
     grants: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WHO=LEVEL]...", help="Who is what: user, admin or owner; WHO (none): clients without a principal."
+            metavar="WHO=LEVEL", help="Who is what: user, admin or owner; WHO (none): clients without a principal."
         ),
     ] = None,
     passwords_file: Annotated[

@@ -201,7 +201,7 @@ def reachable(url: str) -> str:
     except ValueError:
         is_one = False
     if url and not is_one:
-        raise ValueError(f"{url!r} is not ws://host:port")
+        raise ValueError(f"{url!r} is no address of a proxy; it is written as ws://host:7301")
     return url
 
 

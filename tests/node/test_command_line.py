@@ -139,7 +139,7 @@ def test_a_wrong_setting_is_refused_in_our_words(arguments: list[str], refusal: 
     "command", [["sub", "a == 1"], ["pub", "a=1"], ["sessions", "ls"], ["sessions", "show", "s"], ["drain", "a"]]
 )
 def test_an_address_that_can_be_no_proxys_is_refused_at_once(command: list[str], address: str) -> None:
-    refusal = f"error: REFUSED: proxy: {address!r} is not ws://host:port\n"
+    refusal = f"error: REFUSED: proxy: {address!r} is no address of a proxy; it is written as ws://host:7301\n"
     cli_runner = CliRunner().invoke(app, [*command, "--proxy", address])
     assert isinstance(cli_runner.exception, WaypostError)
     assert (f"error: {cli_runner.exception}\n", cli_runner.exception.exit_status) == (refusal, 2)
@@ -148,7 +148,10 @@ def test_an_address_that_can_be_no_proxys_is_refused_at_once(command: list[str],
 def test_an_address_in_the_environment_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYPOST_PROXY", "garbage")
     done = run("sub", "a == 1")
-    assert (done.returncode, done.stderr) == (2, "error: REFUSED: proxy: 'garbage' is not ws://host:port\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: REFUSED: proxy: 'garbage' is no address of a proxy; it is written as ws://host:7301\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,11 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "an address with its scheme": (("--host=http://h",), "host", "is no host name or address"),
     "every address of IPv6": (("--host=::",), "advertise", "no address that others can reach"),
     "every address to advertise": (("--advertise=ws://0.0.0.0:1",), "advertise", "no address that others can reach"),
-    "another scheme to advertise": (("--advertise=http://h:1",), "advertise", "is not ws://host:port"),
+    "another scheme to advertise": (
+        ("--advertise=http://h:1",),
+        "advertise",
+        "is no address of a proxy",
+    ),
     "plain to advertise, with a certificate": (
         ("--advertise=ws://h:1", "--tls-cert=c.pem", "--tls-key=k.pem"),
         "advertise",
@@ -79,9 +83,21 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "an address with a blank": (("--kafka=a b:1", "--etcd=e:1"), "kafka", "is not host:port"),
     "an address with a user": (("--kafka=u@a:1", "--etcd=e:1"), "kafka", "is not host:port"),
     "an address of IPv6 without brackets": (("--kafka=::1:9092", "--etcd=e:1"), "kafka", "is not host:port"),
-    "an empty label to advertise": (("--advertise=ws://proxy..example:1",), "advertise", "is not ws://host:port"),
-    "every address by another name": (("--advertise=ws://0:1",), "advertise", "is not ws://host:port"),
-    "a path to advertise": (("--advertise=ws://h:1/path",), "advertise", "is not ws://host:port"),
+    "an empty label to advertise": (
+        ("--advertise=ws://proxy..example:1",),
+        "advertise",
+        "is no address of a proxy",
+    ),
+    "every address by another name": (
+        ("--advertise=ws://0:1",),
+        "advertise",
+        "is no address of a proxy",
+    ),
+    "a path to advertise": (
+        ("--advertise=ws://h:1/path",),
+        "advertise",
+        "is no address of a proxy",
+    ),
     "an origin with a blank": (("--allow-origins=https://x y",), "allow_origins", "is not https://host"),
     "an origin without its port": (("--allow-origins=https://x:",), "allow_origins", "is not https://host"),
     "a principal that is too long": ((f"--operators={'o' * 300}",), "operators", "at most 256"),
