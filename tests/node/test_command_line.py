@@ -134,6 +134,24 @@ def test_a_wrong_setting_is_refused_in_our_words(arguments: list[str], refusal: 
     assert done.stderr.startswith(f"error: {refusal}")
 
 
+@pytest.mark.parametrize(
+    ("command", "refusal"),
+    [
+        (["sub", "a == 1", "-f", "{a!z}"], "REFUSED: format: '{a!z}' has the conversion !z; there are !r, !s and !a"),
+        (["sub", "a == 1", "-f", "{"], "REFUSED: format: '{' is no format: "),
+        (["sub", "a == 1", "--order", "x"], "BAD_ARGUMENT: order: 'x' is none of any, fifo, "),
+        (["sub", "a == 1", "--secure"], "REFUSED: secure: nothing passes by --secure without keys"),
+        (["pub", "a=1", "--secure"], "REFUSED: secure: nothing passes by --secure without keys"),
+        (["sessions", "set", "s", "--events", "x"], "BAD_ARGUMENT: events: 'x' is none of best-effort, persistent"),
+        (["sessions", "set", "s", "--discard", "x"], "BAD_ARGUMENT: discard: 'x' is none of any, fifo, "),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anybody_is_asked(command: list[str], refusal: str) -> None:
+    refused = CliRunner().invoke(app, [*command, "--proxy", "ws://127.0.0.1:1"]).exception
+    assert isinstance(refused, WaypostError)
+    assert str(refused).startswith(refusal)
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:7301", "garbage", "ws://", "ws://host:many"])
 @pytest.mark.parametrize(
     "command", [["sub", "a == 1"], ["pub", "a=1"], ["sessions", "ls"], ["sessions", "show", "s"], ["drain", "a"]]

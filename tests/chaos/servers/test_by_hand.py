@@ -1,0 +1,30 @@
+"""`python -m chaos.servers`: a broker and an etcd for trials by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from chaos.servers.process import port_open
+
+TIMEOUT_S = 60
+
+
+def test_servers_for_trials_by_hand_print_their_options_and_end_with_the_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "chaos.servers", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as servers:
+        assert servers.stdout is not None
+        kafka, broker, etcd, member = servers.stdout.readline().split()
+        assert (kafka, etcd) == ("--kafka", "--etcd")
+        ports = [int(address.rpartition(":")[2]) for address in (broker, member)]
+        assert all(map(port_open, ports))
+        servers.terminate()
+        assert servers.wait(TIMEOUT_S) == 0
+    assert not any(map(port_open, ports))
+
+
+def test_more_than_one_folder_is_refused() -> None:
+    command = [sys.executable, "-m", "chaos.servers", "one", "another"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stderr) == (2, "write python -m chaos.servers, and one folder at most\n")
