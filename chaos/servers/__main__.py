@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
         The exit status: 0 after a signal, 2: there is more than one word.
     """
     if len(words) > 1:
-        print("write python -m chaos.servers, and one folder at most", file=sys.stderr)
+        print("write one folder at most, in which they store", file=sys.stderr)
         return 2
     folder = Path(words[0]) if words else None
     ends = {signal.SIGINT, signal.SIGTERM}

@@ -20,6 +20,7 @@ import pytest
 import waypost
 from chaos.cluster import ProxyProcess, ProxySpec
 from tests.helpers.attacks import ATTACKS
+from tests.helpers.polling import until
 from waypost.limits import MEMORY_BYTES
 
 LASTS_S = 10.0
@@ -89,6 +90,8 @@ def resident(proxy: ProxyProcess) -> int:
 async def test_others_are_served_on_and_memory_comes_back(proxy: ProxyProcess, name: str) -> None:
     innocent = Innocent(proxy.url)
     async with innocent.at_work():
+        # An attacker who comes first may take all the connections that there are for this address.
+        await until(lambda: innocent.delivered > 0, "both are connected")
         await asyncio.sleep(WARM_S)
         before = peak = resident(proxy)
         command = ("-m", "tests.helpers.attacks", name, proxy.url)

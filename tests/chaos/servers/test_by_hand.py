@@ -27,4 +27,4 @@ def test_servers_for_trials_by_hand_print_their_options_and_end_with_the_command
 def test_more_than_one_folder_is_refused() -> None:
     command = [sys.executable, "-m", "chaos.servers", "one", "another"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert (done.returncode, done.stderr) == (2, "write python -m chaos.servers, and one folder at most\n")
+    assert (done.returncode, done.stderr) == (2, "write one folder at most, in which they store\n")
