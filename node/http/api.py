@@ -198,8 +198,6 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     """Delete a session wherever it is, served or not: the registry's row decides, and its owner reads that."""
     body = await _parsed(DeleteRequest, request)
-    # Who claims the row attests that the session was deleted, and a proxy that is starting could not.
-    _ = node.serving_engine
     session, registry = SessionId(body.session), node.backends.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
@@ -399,6 +397,9 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
         if answer is not _live:
             _let_in(node, request)
             await _turn(node, request)
+        if request.method == "POST":
+            # Who changes something attests it, and a proxy that is starting could not.
+            _ = node.serving_engine
         return await _encoded({"v": 1} | await answer(node, request))
     except ClientDisconnect:
         # Nobody reads it.

@@ -23,7 +23,7 @@ from tests.helpers.attacks import ATTACKS
 from tests.helpers.polling import until
 from waypost.limits import MEMORY_BYTES
 
-LASTS_S = 10.0
+LASTS_S = 15.0
 WARM_S = 2.0
 PAUSE_S = 0.05
 LONGEST_S = 1.0
