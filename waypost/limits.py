@@ -111,6 +111,10 @@ STALLED_READER_S = 15.0
 """Time for the rest of a message or request that has begun, in seconds; then the connection is closed."""
 PIECE_BYTES, SMALL_PIECE_BYTES = 4 * 1024, 512
 """Bytes of what has arrived that are taken apart in one go; and where it is full of tiny frames."""
+BODY_PIECE_BYTES = 64 * 1024
+"""Bytes of a request's body that are taken in one go, if it is not in chunks."""
+FEW_CONTROLS = 8
+"""Pings, pongs and parts of a message that a client may send between two messages as anybody does."""
 PARSED_A_TURN_S, TINY_A_TURN_S = 0.02, 0.004
 """Processor time, in seconds, for what all connections have sent, in one turn of the loop; past the second one, none of
 those that send tiny frames. What is left waits for the next turn."""

@@ -221,13 +221,13 @@ def _changing(kind: type[BodyT], change: Callable[[Node, BodyT], Awaitable[Sessi
 
 async def _body(request: Request) -> bytes:
     """Return the body. Raises LimitExceeded, before more of it is read, and before a client is told to send it."""
-    body, announced = b"", request.headers.get("content-length", "")
+    body, announced = bytearray(), request.headers.get("content-length", "")
     if announced.isdecimal():
         _check_length(int(announced))
     async for part in request.stream():
         body += part
         _check_length(len(body))
-    return body
+    return bytes(body)
 
 
 def _check_length(length: int) -> None:

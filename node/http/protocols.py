@@ -24,7 +24,9 @@ from node.resources.fair_share import BufferedBytes, FairQueue, Turns
 from node.security.tls import Certified, certified
 from waypost.errors import LimitExceeded
 from waypost.limits import (
+    BODY_PIECE_BYTES,
     CONNECTIONS_RESERVED,
+    FEW_CONTROLS,
     LONG_READ_BYTES,
     PIECE_BYTES,
     PONG_BYTES,
@@ -78,8 +80,8 @@ class PortConfig(uvicorn.Config):
 
 class RequestProtocol(H11Protocol):
     """uvicorn's HTTP within bounds. A connection beyond the port's most is closed at once; so is one whose client
-    has made no progress for STALLED_READER_S, with its request or with reading the answer. Bodies are parsed in small
-    pieces: one may be in chunks of one byte.
+    has made no progress for STALLED_READER_S, with its request or with reading the answer. A body in chunks is parsed
+    in small pieces: they may have one byte each.
     """
 
     config: PortConfig
@@ -99,7 +101,10 @@ class RequestProtocol(H11Protocol):
         self._sends_no_more = False
         """Whether the client has ended its side of the connection."""
         self._turns: Turns | None = None
-        """The turns of a connection that has sent a body; None: it has sent none."""
+        """The turns of a connection that has sent chunks; None: it has sent none."""
+        self._seen: object = None
+        self._has_chunks = False
+        """Whether the body of the request `_seen` comes in chunks."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch the connection's progress; one beyond the port's `max_connections` is closed at once."""
@@ -139,12 +144,20 @@ class RequestProtocol(H11Protocol):
         cycle = self.cycle
         return cycle is not None and cycle.more_body and not cycle.response_complete
 
+    @property
+    def _is_in_chunks(self) -> bool:
+        """Whether the rest of a body is missing that comes in chunks. A body of one length is parsed in one go."""
+        if self.cycle is not self._seen:
+            self._seen = self.cycle
+            self._has_chunks = any(name == b"transfer-encoding" for name, _ in self.headers)
+        return self._has_chunks and self._is_in_body
+
     def _feed(self) -> None:
         """Parse what was received, for a moment; then other connections have their turn."""
         self._is_waiting = False
         if self._is_over:
             return
-        tiny = self._is_in_body
+        tiny = self._is_in_chunks
         if not self._port.turns.has_turn(tiny=tiny):
             self._pause()
             self._port.turns.wait_turn(self._feed, self.loop, Cost.of(len(self._unread), tiny=tiny))
@@ -167,7 +180,9 @@ class RequestProtocol(H11Protocol):
     def _piece_bytes(self) -> int:
         if self._is_over:
             return 0
-        return SMALL_PIECE_BYTES if self._is_in_body else PIECE_BYTES
+        if self._is_in_body:
+            return SMALL_PIECE_BYTES if self._is_in_chunks else BODY_PIECE_BYTES
+        return PIECE_BYTES
 
     def _parse(self, piece: bytes) -> None:
         super().data_received(piece)
@@ -341,7 +356,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _feed(self) -> None:
         """Parse what was received, for a moment; then other connections have their turn."""
         self._feeding = None
-        tiny = self._controls > 0
+        tiny = self._controls > FEW_CONTROLS
         if not self._port.turns.has_turn(tiny=tiny):
             self.transport.pause_reading()
             self._is_queued = True

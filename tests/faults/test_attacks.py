@@ -86,15 +86,7 @@ def resident(proxy: ProxyProcess) -> int:
     return sum(process.memory_info().rss for process in [root, *root.children(recursive=True)])
 
 
-KNOWN = {
-    "half_requested": "open: on a slow machine the innocents wait as long as the attack lasts (docs/failures.md, F156)"
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.xfail(reason=KNOWN[name])] if name in KNOWN else []) for name in ATTACKS],
-)
+@pytest.mark.parametrize("name", ATTACKS)
 async def test_others_are_served_on_and_memory_comes_back(proxy: ProxyProcess, name: str) -> None:
     innocent = Innocent(proxy.url)
     async with innocent.at_work():

@@ -197,7 +197,7 @@ MUTANTS = (
             {(_S.FROZEN, kind): ((source.Thaw,), _S.ENDED) for kind in (machine.Deadline, machine.PeerGone, Aborted)},
         ),
         ("SIDES",),
-        (12, 18, 28),
+        (901, 1150, 1637),
         rule=1,
     ),
     Mutant(
@@ -222,7 +222,7 @@ MUTANTS = (
         "a target gives all its transfers of a session one id",
         replaced(TargetTransfer, "__init__", _named_alike),
         ("STUCK",),
-        (21490, 21940),
+        (76, 1185, 1394),
     ),
     Mutant(
         "no barrier at the target",
@@ -243,7 +243,7 @@ MUTANTS = (
         "the target serves what it has stored without the compare-and-set",
         rows(target.TABLE, {(_T.STAGING, target.Staged): ((target.Adopt,), _T.ENDED)}),
         ("EPOCH", "SIDES"),
-        (0, 2, 3),
+        (14, 21, 22),
         rule=1,
     ),
     Mutant(
@@ -258,7 +258,7 @@ MUTANTS = (
         "the target takes chunks in any order",
         replaced(incoming_transfers, "_misfit", lambda into, chunk: ""),
         ("LOST",),
-        (0, 98, 194),
+        (70, 266, 344),
     ),
     Mutant(
         "restart at the old epoch",
@@ -305,7 +305,7 @@ MUTANTS = (
         "a proxy serves until it hears that its lease has ended",
         replaced(Lease, "may_serve", lambda self: self.fence_at_ms is not None),
         ("LEASE",),
-        (90, 259, 286),
+        (308, 385, 505),
         rule=3,
     ),
     Mutant(
