@@ -10,6 +10,7 @@ from waypost.errors import WaypostError
 
 NAMES = (
     "matching",
+    "estimates",
     "log",
     "links",
     "routing",

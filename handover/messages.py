@@ -22,7 +22,9 @@ ATTACH = "attach"
 """The reason of a handover for which a client attached at the target."""
 FOLLOW = "follow"
 """The reason of one for which a session follows a receiver that is attached elsewhere."""
-TRIGGERS = (ATTACH, FOLLOW, "drain", "rebalance")
+DRAIN, REBALANCE = "drain", "rebalance"
+"""The reasons of those by which operators empty a proxy, or even out the load of a site."""
+TRIGGERS = (ATTACH, FOLLOW, DRAIN, REBALANCE)
 """All reasons of a handover."""
 
 

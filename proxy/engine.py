@@ -640,7 +640,7 @@ class Engine:
         self.acquisitions.fence()
         self.served_sessions.fence()
         self.transfers.fence()
-        self.dispatcher.fenced()
+        self.dispatcher.fence()
 
     def _registry_reported(self, event: RegistryEvent) -> None:
         match event:

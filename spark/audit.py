@@ -24,7 +24,8 @@ from spark.source import Source, Topics, locate
 from spark.verdict import MAX_EXAMPLES, Finding, Verdict
 from waypost.errors import LogUnavailable
 from waypost.facts import FactKind
-from waypost.subscription import Expression, parse
+from waypost.subscription.parser import read
+from waypost.subscription.tree import Node
 
 
 def run(input: str, report: Path | None = None, progress: Callable[[str], None] = lambda line: None) -> Verdict:
@@ -101,8 +102,8 @@ def _judged(spark: SparkSession, source: Source, progress: Callable[[str], None]
         facts = _keep(journals.numbered(readers.journals(spark, source)))
         program = _program(spark, journals.once(facts))
         progress(f"reading the site logs, by {len(program.tests):,} expressions")
-        read = readers.logs(spark, source, tuple(program.compiler.names))
-        logs = _logs(spark, source, program, _keep(sitelogs.matched(read, program.compiler, program.tests)))
+        records = readers.logs(spark, source, tuple(program.compiler.names))
+        logs = _logs(spark, source, program, _keep(sitelogs.matched(records, program.compiler, program.tests)))
         facts_count, records_count = facts.count(), logs.records.count()
         rows = facts_count + records_count
         progress(f"comparing {facts_count:,} facts with {records_count:,} records")
@@ -157,6 +158,7 @@ def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool
         judged=_keep(comparison.judged(stood, obligations.deliveries(journal), line)),
         epochs=logs.epochs,
         copies=logs.copies,
+        is_dense=dense,
     )
     if not logs.epochs:
         return evidence
@@ -174,11 +176,11 @@ class _Program:
 
 def _program(spark: SparkSession, journal: DataFrame) -> _Program:
     texts = [row[0] for row in _distinct_expressions(journal).collect()]
-    parsed = {number: expression for number, text in enumerate(texts) if (expression := _parsed(text))}
+    parsed = {number: tree for number, text in enumerate(texts) if (tree := _parsed(text))}
     compiler, tests = Compiler(names_of(parsed.values())), {}
-    for number, expression in parsed.items():
+    for number, tree in parsed.items():
         with suppress(*UNUSABLE):
-            tests[number] = compiler.test(expression.tree)
+            tests[number] = compiler.test(tree)
     table = [(text, number, number in tests) for number, text in enumerate(texts)]
     return _Program(compiler, tests, spark.createDataFrame(table, EXPRESSION))
 
@@ -187,9 +189,9 @@ def _distinct_expressions(journal: DataFrame) -> DataFrame:
     return journals.of_kind(journal, FactKind.SUBSCRIBED).select("expression").distinct().orderBy("expression")
 
 
-def _parsed(text: str) -> Expression | None:
+def _parsed(text: str) -> Node | None:
     try:
-        return parse(text)
+        return read(text)
     except UNUSABLE:
         return None
 

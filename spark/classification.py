@@ -9,11 +9,11 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark import doubt, epochs, losses, obligations, owners, retries, sitelogs, unreported
+from spark import doubt, ends, epochs, losses, obligations, owners, retries, sitelogs, unreported
 from spark import journal as journals
 from spark.comparison import LOST, RETRIED, STRAY
 from spark.epochs import Epochs
-from spark.finding import SESSION, findings
+from spark.finding import SESSION, Reason, findings
 from spark.journal import of_kind
 from waypost.facts import FactKind
 
@@ -40,6 +40,8 @@ class Evidence:
     epochs: Epochs
     copies: DataFrame | None
     """Copies in other logs of notifications that a log lost with its end; None: no log lost its end."""
+    is_dense: bool
+    """Whether a record that is missing between two others is a hole."""
 
     @property
     def journal(self) -> DataFrame:
@@ -51,6 +53,11 @@ class Evidence:
         """All published notifications that a log has, in the shape of :func:`spark.sitelogs.published`."""
         published = sitelogs.published(self.records)
         return published if self.copies is None else published.unionByName(self.copies)
+
+    @property
+    def present(self) -> DataFrame | None:
+        """The records, where only they prove that nothing else stood there; None: whatever is no hole proves it."""
+        return None if self.is_dense else self.records
 
     @property
     def ends(self) -> DataFrame:
@@ -115,12 +122,16 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
         owners.unowned_deliveries(journal, dropped),
         owners.deliveries_beyond_cuts(journal),
         owners.split_ownership(journal),
+        ends.after_deletion(journal),
+        ends.after_departure(journal),
         owners.unended_transfers(journal),
         journals.repeats(evidence.facts),
         journals.unusable(evidence.facts),
+        journals.malformed(journal),
         journals.holes(journal),
         journals.silenced(journal),
         journals.not_closed(journal, dropped),
+        journals.behind_markers(journal, dropped, sitelogs.markers(evidence.records)),
         journals.unheard(journal, sitelogs.seen(evidence.records)),
         *_unusable_facts(evidence),
     ]
@@ -129,9 +140,10 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
 def _of_logs(evidence: Evidence) -> list[DataFrame]:
     return [
         _lost_after_acknowledgement(evidence),
-        sitelogs.forwarded(evidence.records, evidence.truth, evidence.logs, evidence.unknown),
+        sitelogs.forwarded(evidence.records, evidence.truth, evidence.logs, evidence.unknown, evidence.present),
         sitelogs.damaged(evidence.records),
         sitelogs.incomplete(evidence.holes),
+        sitelogs.shorter_than_named(evidence.records, evidence.journal, evidence.logs, evidence.ends),
         sitelogs.not_closed(evidence.logs, _mentioned(evidence.journal)),
     ]
 
@@ -139,7 +151,7 @@ def _of_logs(evidence: Evidence) -> list[DataFrame]:
 def _of_deliveries(judged: DataFrame) -> DataFrame:
     with_code = judged.where(F.size("codes") > 0).withColumn("code", F.explode("codes"))
     final = with_code.where(~F.col("code").isin(LOST, STRAY, RETRIED))
-    return findings(final, F.col("code"))
+    return findings(final, F.col("code"), reason=F.when(F.col("code") == "P4", Reason.UNSUBSCRIBED).otherwise(""))
 
 
 def _of_strays(evidence: Evidence) -> DataFrame:
@@ -153,13 +165,14 @@ def _of_strays(evidence: Evidence) -> DataFrame:
     known = evidence.truth.withColumn("is_published", F.lit(True)).drop("digest")
     joined = strays.join(known, on=["origin", "offset"], how="left")
     joined = joined.join(doubtful.withColumn("is_doubtful", F.lit(True)), on="session", how="left")
-    looked = sitelogs.with_completeness(joined, evidence.logs, evidence.unknown)
+    looked = sitelogs.with_completeness(joined, evidence.logs, evidence.unknown, evidence.present)
     is_mismatch = F.col("is_published") & F.col("matched").isNotNull() & F.col("is_doubtful").isNull()
     is_phantom = F.col("is_published").isNull() & F.col("complete")
     is_unknown = F.col("is_published").isNull() & F.col("offset").isNotNull() & ~F.col("complete")
     code = F.when(is_mismatch, "P3").when(is_phantom, "P1").when(is_unknown, doubt.CODE)
     judged = looked.withColumn("code", code).where(F.col("code").isNotNull())
-    return findings(judged, F.col("code"), F.when(is_unknown, "no log says what was published there").otherwise(""))
+    note = F.when(is_unknown, "no log says what was published there").otherwise("")
+    return findings(judged, F.col("code"), note, reason=F.when(is_unknown, Reason.UNKNOWN_RECORD).otherwise(""))
 
 
 def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
@@ -171,7 +184,7 @@ def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
     if evidence.epochs:
         absent = absent.join(_under_an_earlier_name(evidence), on=["origin", "offset"], how="left_anti")
     once = absent.groupBy("origin", "offset").agg(F.min("writer").alias("writer"), F.min("number").alias("number"))
-    looked = sitelogs.with_completeness(once, evidence.logs, evidence.unknown)
+    looked = sitelogs.with_completeness(once, evidence.logs, evidence.unknown, evidence.present)
     if not evidence.epochs:
         return findings(looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log")
     ends = F.broadcast(evidence.ends.select("origin", "first", "seen"))
@@ -208,22 +221,26 @@ def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
     twice = asked.where(F.col("variants") > 1).groupBy(*obligations.SUBSCRIPTION).agg(F.count("*").alias("times"))
     promised = obligations.promises(evidence.journal).select(*obligations.SUBSCRIPTION).distinct()
     unknown = promised.join(asked.select(*obligations.SUBSCRIPTION), on=obligations.SUBSCRIPTION, how="left_anti")
-    uneven = of_kind(evidence.journal, FactKind.RECEIVED).where(
-        (F.size("digests") > 0) & (F.size("digests") != F.size("offsets"))
-    )
     return [
         findings(
             unreadable,
             "A2",
             F.concat(F.lit("the expression of subscription "), name, F.lit(" cannot be judged by")),
+            reason=Reason.EXPRESSION,
             lacks=SESSION,
         ),
-        findings(twice, "A2", F.concat(F.lit("two expressions for subscription "), name), lacks=SESSION),
+        findings(
+            twice,
+            "A2",
+            F.concat(F.lit("two expressions for subscription "), name),
+            reason=Reason.TWO_EXPRESSIONS,
+            lacks=SESSION,
+        ),
         findings(
             unknown,
             "A2",
             F.concat(F.lit("a promise for subscription "), name, F.lit(", which nobody subscribed")),
+            reason=Reason.PROMISE_ALONE,
             lacks=SESSION,
         ),
-        findings(uneven, "A2", "not as many digests as offsets", lacks=SESSION),
     ]

@@ -1,7 +1,7 @@
 """The audit's own compilation of the subscription language to Spark columns.
 
-It starts from the tree that the service parsed, in which the service has folded constants; past that it shares no line
-with the service's evaluator, so that the audit does not repeat its mistakes.
+It starts from the tree of an expression as it is written, neither checked nor folded; past that it shares no line with
+what evaluates expressions in the service, so that the audit does not repeat its mistakes.
 
 Tests become boolean columns, where null is bottom: Spark's AND, OR and NOT are three-valued in just the way the
 language's are, and `^^` is inequality, which is null if a side is. Values become operands (:mod:`spark.values`).
@@ -23,28 +23,16 @@ from spark import values
 from spark.patterns import Untranslatable, from_regex, from_wildcard
 from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
 from spark.values import Operand
-from waypost.errors import Internal
-from waypost.subscription import (
-    Binary,
-    Call,
-    Compare,
-    Expression,
-    Literal,
-    Logic,
-    Name,
-    Node,
-    Not,
-    SubscriptionError,
-    Unary,
-)
+from waypost.subscription.errors import SubscriptionError
+from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary, names
 
 UNUSABLE = (SubscriptionError, Untranslatable)
-"""The errors of :meth:`Compiler.test` and `parse` for an expression that the audit cannot evaluate."""
+"""The errors of :meth:`Compiler.test` and of the parser for an expression that the audit cannot evaluate."""
 
 
-def names_of(expressions: Iterable[Expression]) -> tuple[str, ...]:
-    """Return the attributes that any of the expressions names, sorted: the order of the arrays of values."""
-    return tuple(sorted(frozenset[str]().union(*(expression.names for expression in expressions))))
+def names_of(trees: Iterable[Node]) -> tuple[str, ...]:
+    """Return the attributes that any of the trees names, sorted: the order of the arrays of values."""
+    return tuple(sorted(frozenset[str]().union(*map(names, trees))))
 
 
 @dataclass
@@ -83,8 +71,7 @@ class Compiler:
             node: the tree of an expression, whose attributes are all in `names`.
 
         Raises:
-            Untranslatable: a pattern in it has no form for Java.
-            Internal: the node is no test.
+            Untranslatable: it is none that a proxy accepts, or a pattern in it has no form for Java.
         """
         match node:
             case Compare(operator=operator, left=left, right=right):
@@ -96,14 +83,14 @@ class Compiler:
             case Call(function="equals", arguments=(first, *others)):
                 comparisons = [Compare("==", first, argument) for argument in others]
                 return _balanced(_LOGIC["||"], [self.test(comparison) for comparison in comparisons])
-            case Call(function=function, arguments=(first,)):
+            case Call(function=function, arguments=(first,)) if function in _ON_ATTRIBUTES:
                 return _ON_ATTRIBUTES[function](self._operand(first))
-            case Call(function=function, arguments=(first, *others)):
+            case Call(function=function, arguments=(first, *others)) if function in _ON_STRINGS and others:
                 text, holds = self._operand(first).text, _ON_STRINGS[function]
                 return _balanced(_LOGIC["||"], [holds(text, _string(argument)) for argument in others])
             case _:
                 pass
-        raise Internal(f"{type(node).__name__} is no test")
+        raise Untranslatable(f"{type(node).__name__} is no test")
 
     # ---- values
 
@@ -139,7 +126,7 @@ class Compiler:
                 return values.binary(operator, self._operand(left), self._operand(right))
             case Call(function=function, arguments=(argument,)) if function in _STRING_FUNCTIONS:
                 return values.string(_STRING_FUNCTIONS[function](self._operand(argument).text))
-        raise Internal(f"{type(node).__name__} is no value")
+        raise Untranslatable(f"{type(node).__name__} is no value")
 
     def _kept(self, stage: int, operand: Operand) -> Operand:
         """Add the operand's columns to this stage, and return an operand that refers to them."""
@@ -208,7 +195,7 @@ _ON_STRINGS: dict[str, Callable[[Column, str], Column]] = {
 
 def _string(node: Node) -> str:
     if not isinstance(node, Literal) or not isinstance(node.value, str):
-        raise Internal(f"{type(node).__name__} where a string was checked for")
+        raise Untranslatable(f"{type(node).__name__} where a string is needed")
     return node.value
 
 

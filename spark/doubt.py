@@ -25,7 +25,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark.finding import EVERYTHING, JOURNALS, LACKS, LOGS, SESSION
+from spark.finding import EVERYTHING, JOURNALS, LACKS, LOGS, SESSION, Reason
 
 CODE = "A5"
 UNOWNED = "H1 by absence"
@@ -64,7 +64,8 @@ def _called(marked: DataFrame, facts: bool, records: bool) -> DataFrame:
     is_other = (code.isin(*_DELIVERIES, _RETRY, UNOWNED) & by_facts) | (code.isin(*_ORDER, _RETRY) & F.lit(records))
     note = F.when(is_loss | is_other, _note()).otherwise(F.col("note"))
     called = F.when(is_loss, "L3").when(is_other, CODE).otherwise(_settled(code))
-    return marked.withColumns({"code": called, "note": note})
+    reason = F.when(is_loss, Reason.MISSING_EVIDENCE).when(is_other, _settled(code)).otherwise(F.col("reason"))
+    return marked.withColumns({"code": called, "reason": reason, "note": note})
 
 
 def _settled(code: Column) -> Column:

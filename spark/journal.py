@@ -11,12 +11,15 @@ Where the first of them that is there is not the first, what it speaks of is not
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from spark.finding import JOURNALS, SESSION, findings
-from spark.schemas import FACT
-from waypost.facts import FactKind
+from spark.finding import JOURNALS, SESSION, Reason, findings
+from spark.schemas import CODES, FACT, REQUIRED
+from waypost.facts import FactKind, RemovalPolicy
 from waypost.identity import GENERATION
 
 SESSION_GENERATION = ["session", "generation"]
@@ -82,7 +85,8 @@ def repeats(facts: DataFrame) -> DataFrame:
     note = F.when(F.col("differs"), "another fact has this writer and number").otherwise("")
     # A receiver's library can hide by this only what its receiver got.
     hidden = F.when(F.col("kind") == FactKind.RECEIVED, SESSION).otherwise(JOURNALS)
-    return findings(again, code, note, lacks=F.when(F.col("differs"), hidden).otherwise(""))
+    reason = F.when(F.col("differs"), Reason.NUMBER_USED_TWICE).otherwise("")
+    return findings(again, code, note, reason=reason, lacks=F.when(F.col("differs"), hidden).otherwise(""))
 
 
 def unusable(facts: DataFrame) -> DataFrame:
@@ -93,7 +97,52 @@ def unusable(facts: DataFrame) -> DataFrame:
     """
     text = F.concat(F.lit("no fact, in "), F.col("source"), F.lit(": "), F.substring("unusable", 1, 120))
     lines = facts.where(F.col("unusable").isNotNull()).select("source", "unusable")
-    return findings(lines, "A2", text, lacks=JOURNALS)
+    return findings(lines, "A2", text, reason=Reason.NO_FACT, lacks=JOURNALS)
+
+
+def malformed(journal: DataFrame) -> DataFrame:
+    """Find the facts that are of no kind that is known, lack what their kind needs, or have a code that is not known
+    (A2), in the shape of :func:`spark.finding.findings`.
+
+    Args:
+        journal: facts, each once (:func:`once`).
+    """
+    kind = F.col("kind")
+    lacking = {name: _lacks(name) & kind.isin(*kinds) for name, kinds in _kinds_by_field().items()}
+    wrong = [(kind == of) & ~F.col("cause").isin("", *codes) for of, codes in CODES.items()]
+    wrong.append(~F.forall("policies", lambda policy: policy.isin(*RemovalPolicy)))
+    problem = (
+        F.when(~kind.isin(*FactKind), Reason.UNKNOWN_KIND)
+        .when(reduce(Column.__or__, lacking.values()), Reason.MISSING_FIELD)
+        .when(reduce(Column.__or__, wrong), Reason.UNKNOWN_CODE)
+        .when((kind == FactKind.RECEIVED) & (F.size("digests") != F.size("offsets")), Reason.UNEVEN_DIGESTS)
+    )
+    bad = journal.withColumn("problem", problem).where(F.col("problem").isNotNull())
+    names = F.array_compact(F.array(*(F.when(lacks, name) for name, lacks in lacking.items())))
+    note = (
+        F.when(F.col("problem") == Reason.UNKNOWN_KIND, F.concat(F.lit("no fact is known of the kind "), kind))
+        .when(F.col("problem") == Reason.MISSING_FIELD, F.concat(F.lit("it lacks "), F.array_join(names, ", ")))
+        .when(F.col("problem") == Reason.UNKNOWN_CODE, F.concat_ws(" ", F.lit("of codes"), "cause", "policies"))
+        .otherwise("not as many digests as offsets")
+    )
+    # Nobody knows what a fact of an unknown kind, or without a session, may be about.
+    is_of_session = (F.col("session") != "") & (F.col("problem") != Reason.UNKNOWN_KIND)
+    lacks = F.when(is_of_session, SESSION).otherwise(JOURNALS)
+    return findings(bad, "A2", note, reason=F.col("problem"), lacks=lacks)
+
+
+def _kinds_by_field() -> dict[str, list[FactKind]]:
+    """Return the fields that any kind of fact needs, each with these kinds."""
+    kinds: dict[str, list[FactKind]] = {}
+    for kind, fields in REQUIRED.items():
+        for field in fields:
+            kinds.setdefault(field, []).append(kind)
+    return kinds
+
+
+def _lacks(field: str) -> Column:
+    """Tell whether a fact has nothing in the field (:func:`spark.readers.parse_facts` gives it a default)."""
+    return F.size(field) == 0 if isinstance(FACT[field].dataType, T.ArrayType) else F.col(field) == ""
 
 
 def put_away(journal: DataFrame) -> DataFrame:
@@ -140,7 +189,8 @@ def holes(journal: DataFrame) -> DataFrame:
     note = F.concat(F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" "), why)
     # The missing facts of a receiver's library are deliveries: :func:`torn_receivers` has them.
     lacks = F.when(F.col("is_receiver"), "").otherwise(JOURNALS)
-    return findings(gaps, F.when(is_away, "A3").otherwise("A1"), note, lacks=lacks)
+    reason = F.when(is_away, "").otherwise(Reason.FACTS_MISSING)
+    return findings(gaps, F.when(is_away, "A3").otherwise("A1"), note, reason=reason, lacks=lacks)
 
 
 def silenced(journal: DataFrame) -> DataFrame:
@@ -178,9 +228,27 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
         F.max(~F.col("kind").isin(FactKind.RECEIVED, FactKind.ROTATED)).alias("is_to_close"),
     )
     left = writers.where("is_to_close").join(done, on="writer", how="left_anti")
-    return findings(
-        left, "A1", "nothing says that this writer has ended, or up to where it is complete", lacks=JOURNALS
-    )
+    note = "nothing says that this writer has ended, or up to where it is complete"
+    return findings(left, "A1", note, reason=Reason.WRITER_OPEN, lacks=JOURNALS)
+
+
+def behind_markers(journal: DataFrame, dropped: DataFrame, markers: DataFrame) -> DataFrame:
+    """Find the writers whose facts are all older than a closing marker that they appended to a site log (A1): each of
+    them attests that marker behind it, so the end of its journal is missing.
+
+    Args:
+        journal: facts, each once (:func:`once`).
+        dropped: as of :func:`not_closed`: a proxy that was killed may not have come to it.
+        markers: `writer` and `marked_ms` (:func:`spark.sitelogs.markers`).
+
+    Returns:
+        One row for each writer, as :func:`spark.finding.findings` shapes it.
+    """
+    last = journal.groupBy("writer").agg(F.max("number").alias("number"), F.max("at_ms").alias("last_ms"))
+    behind = last.join(markers, on="writer").where(F.col("last_ms") < F.col("marked_ms"))
+    left = behind.join(ended(journal, dropped), on="writer", how="left_anti")
+    note = "a closing marker of this writer is younger than all its facts"
+    return findings(left, "A1", note, reason=Reason.WRITER_ENDS_EARLY, lacks=JOURNALS)
 
 
 def ended(journal: DataFrame, dropped: DataFrame) -> DataFrame:
@@ -208,7 +276,8 @@ def unheard(journal: DataFrame, incarnations: DataFrame) -> DataFrame:
     known = incarnations.select(_writer().alias("writer")).distinct()
     present = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
     silent = known.join(present, on="writer", how="left_anti")
-    return findings(silent, "A1", "a site log speaks of this writer, and there is no fact of it", lacks=JOURNALS)
+    note = "a site log speaks of this writer, and there is no fact of it"
+    return findings(silent, "A1", note, reason=Reason.WRITER_SILENT, lacks=JOURNALS)
 
 
 def _writer() -> Column:

@@ -1,11 +1,15 @@
-"""A second look at notifications that were owed and not delivered: lost, lost in a handover, unseen, or excused.
+"""A second look at notifications that were owed and not delivered: lost, lost in a handover, unseen, pending, or
+excused.
 
 A loss counts only behind a closed horizon: a closing marker in the origin's log covers it, and a `drained` fact says
-that the receiver was there, and idle, when all up to it had been handed over. Else it is unseen (L3), and so it
-is if the receiver's own journal has a hole.
+that the receiver was there, and idle, when all up to it had been handed over. Before that it is pending (L5) as long as
+nothing says that the receiver has come to it: it is away, or reads on. Where the receiver got something behind it, or
+has everything up to there though no marker covers it, it is unseen (L3), and so it is if the receiver's own journal has
+a hole.
 
 A loss is excused (L4) if policy removed it: if every subscription by which it is owed had stated, before that, a policy
-of a kind that the removal names, or the session had a queue of that kind. Whoever removed it is not asked. And if the
+of a kind that the removal names, and the records bear it out - the time to live had passed since it was published, or
+so many that match came after it - or the session had a queue of that kind. Whoever removed it is not asked. And if the
 session was deleted, which takes along all that its receivers do not have; a name that was created again has epochs of a
 later generation, which says so too. And if it waited for a receiver when the process that kept it ended, and that
 receiver had said before that best effort is enough for its events.
@@ -24,15 +28,20 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.comparison import LOST
-from spark.finding import findings
+from spark.finding import Reason, findings
 from spark.journal import SESSION_GENERATION, of_kind, torn_receivers
 from spark.obligations import KEY
 from spark.obligations import RECEIVER as _RECEIVER
 from waypost.facts import Acquisition, FactKind, GapCause, RemovalPolicy
 from waypost.identity import NOTHING
+from waypost.queue import ORDERS, goes_by_attributes
 
+_RANKS = ("L3", "L5", "L1", "L4")
+"""The classes of one coordinate, the one that decides for all coordinates of an id first."""
 _ANNOUNCED_RANK = 9
 """The rank of a notification in a gap that its receiver was told of."""
+CLOCKS_MS = 5_000
+"""The most that the clocks of two proxies may differ: by so much a time to live may have passed too early."""
 HANDOVERS = (Acquisition.HANDOVER, Acquisition.FAILOVER, Acquisition.THAW)
 """Causes of `owned` that mean that another proxy, or the same after a break, took over."""
 
@@ -42,7 +51,7 @@ _IDENTITY = [*_RECEIVER, "producer", "incarnation", "sequence"]
 def losses(
     rows: DataFrame, journal: DataFrame, horizons: DataFrame, owing: Callable[[DataFrame], DataFrame]
 ) -> DataFrame:
-    """Find L1 to L4, one finding for each notification and receiver, in the shape of :func:`spark.finding.findings`.
+    """Find L1 to L5, one finding for each notification and receiver, in the shape of :func:`spark.finding.findings`.
 
     An id that has several coordinates is lost only if none of them may still come, and excused only if all are. A
     notification in a gap that its receiver was told of is no finding here (:func:`gaps`).
@@ -58,16 +67,17 @@ def losses(
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
     rank = (
         F.when(F.col("is_gap"), _ANNOUNCED_RANK)
-        .when(F.col("excuse").isNotNull(), 2)
-        .when(F.col("is_open"), 0)
-        .otherwise(1)
+        .when(F.col("excuse").isNotNull(), _RANKS.index("L4"))
+        .when(F.col("is_ahead"), _RANKS.index("L5"))
+        .when(F.col("is_open"), _RANKS.index("L3"))
+        .otherwise(_RANKS.index("L1"))
     )
-    coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
+    coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse", "reason")
     # A notification that no log knows (spark/unreported.py) has a coordinate and no id.
     nameless = F.when(F.col("producer").isNull(), F.struct("origin", "offset"))
     worst = looked_at.groupBy(*_IDENTITY, nameless.alias("nameless")).agg(F.min(coordinate).alias("worst"))
     apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _ANNOUNCED_RANK)
-    code = F.element_at(F.array(F.lit("L3"), F.lit("L1"), F.lit("L4")), F.col("rank") + 1)
+    code = F.element_at(F.array(*map(F.lit, _RANKS)), F.col("rank") + 1)
     return _with_handovers(apart.withColumn("code", code), rows, journal)
 
 
@@ -85,7 +95,9 @@ def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFram
 
 
 def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:
-    """Add `is_open`: it may still have come; and `has_left`: it may, and its receiver has left for good."""
+    """Add `is_open`: it may still have come; `is_ahead`: it may, and nothing says that its receiver has come to it; and
+    `has_left`: it may, and its receiver has left for good.
+    """
     stated = of_kind(journal, FactKind.DRAINED).select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
     drained = stated.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
     torn = torn_receivers(journal).withColumn("is_torn", F.lit(True))
@@ -93,12 +105,27 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
         missed.join(horizons, on="origin", how="left")
         .join(drained, on=[*_RECEIVER, "origin"], how="left")
         .join(torn, on=_RECEIVER, how="left")
+        .join(_passed(journal), on=[*_RECEIVER, "origin"], how="left")
         .join(_gone(journal), on=_RECEIVER, how="left")
     )
-    reach = F.least(F.coalesce("closed_upto", F.lit(NOTHING)), F.coalesce("drained_upto", F.lit(NOTHING)))
-    is_open = F.col("is_torn").isNotNull() | (reach < F.col("offset"))
-    has_left = is_open & F.coalesce("is_gone", F.lit(False))
-    return joined.select(*_IDENTITY, "origin", "offset", is_open.alias("is_open"), has_left.alias("has_left"))
+    is_torn, is_beyond = F.col("is_torn").isNotNull(), {}
+    for name in ("closed_upto", "drained_upto", "passed_upto"):
+        is_beyond[name] = F.coalesce(name, F.lit(NOTHING)) < F.col("offset")
+    is_open = is_torn | is_beyond["closed_upto"] | is_beyond["drained_upto"]
+    return joined.select(
+        *_IDENTITY,
+        "origin",
+        "offset",
+        is_open.alias("is_open"),
+        (~is_torn & is_beyond["drained_upto"] & is_beyond["passed_upto"]).alias("is_ahead"),
+        (is_open & F.coalesce("is_gone", F.lit(False))).alias("has_left"),
+    )
+
+
+def _passed(journal: DataFrame) -> DataFrame:
+    """Return `passed_upto`, by receiver and origin: the highest offset that it got in the order of the log."""
+    facts = of_kind(journal, FactKind.RECEIVED).where(~F.col("order").isin(*filter(goes_by_attributes, ORDERS)))
+    return facts.groupBy(*_RECEIVER, "origin").agg(F.max(F.array_max("offsets")).alias("passed_upto"))
 
 
 def _gone(journal: DataFrame) -> DataFrame:
@@ -109,12 +136,21 @@ def _gone(journal: DataFrame) -> DataFrame:
 
 
 def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
-    """Add `excuse`, null: there is none; and `is_gap`: the receiver was told of a gap there, which is a G1."""
+    """Add `excuse`, for people, null: there is none; `reason`, its code; and `is_gap`: the receiver was told of a gap
+    there, which is a G1.
+    """
     removed = missed.join(_removals(missed, journal, owing), on=KEY, how="left")
     deleted = removed.join(_deletions(journal), on=SESSION_GENERATION, how="left")
     unpersisted = deleted.join(_lost_with_process(missed, journal), on=KEY, how="left")
     left = F.when(F.col("has_left"), F.lit("the receiver left for good"))
-    excused = unpersisted.withColumn("excuse", F.coalesce("removal", "deletion", "expiry", left))
+    reason = (
+        F.when(F.col("removal").isNotNull(), F.get(F.split("removal", " and "), F.lit(0)))
+        .when(F.col("deletion").isNotNull(), F.col("deletion_reason"))
+        .when(F.col("expiry").isNotNull(), F.col("expiry"))
+        .when(F.col("has_left"), Reason.RECEIVER_LEFT)
+    )
+    excuse = F.coalesce("removal", "deletion", "expiry", left)
+    excused = unpersisted.withColumns({"excuse": excuse, "reason": reason})
     bounds = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     gaps = gap_facts(journal).withColumnRenamed("receiver", "of_receiver").withColumn("is_gap", F.lit(True))
     reported = excused.alias("m").join(gaps.alias("x"), on=_concerns(bounds), how="left")
@@ -130,6 +166,7 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
         F.explode("offsets").alias("offset"),
         "policies",
         F.struct("epoch", "number").alias("said"),
+        F.col("at_ms").alias("removed_ms"),
     )
     same_offset = F.col("m.offset") == F.col("x.offset")
     met = missed.join(owing, on=KEY).alias("m").join(removed.alias("x"), on=_concerns(same_offset))
@@ -143,10 +180,15 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
 
 
 def _allows(column: Column) -> Column:
-    """Tell whether a subscription on these terms had stated before a policy of a kind that the removal names."""
+    """Tell whether a subscription on these terms had stated before a policy of a kind that the removal names, and the
+    records bear it out: the time had passed, or so many had come.
+    """
     ages = _names(RemovalPolicy.TIME_TO_LIVE) | _names(RemovalPolicy.TIME_TO_LIVE_BY_LOG)
-    by_age = ages & (column["ages_since"] < F.col("x.said"))
-    by_count = _names(RemovalPolicy.MAX_COUNT) & (column["counts_since"] < F.col("x.said"))
+    age_ms = F.col("x.removed_ms") - F.col("m.published_ms")
+    has_passed = age_ms + CLOCKS_MS >= column["least_ttl_s"] * 1000
+    by_age = ages & (column["ages_since"] < F.col("x.said")) & has_passed
+    has_followed = column["followed"] >= column["least_count"]
+    by_count = _names(RemovalPolicy.MAX_COUNT) & (column["counts_since"] < F.col("x.said")) & has_followed
     return F.coalesce(by_age, F.lit(False)) | F.coalesce(by_count, F.lit(False))
 
 
@@ -194,14 +236,18 @@ def _allowed_by_the_queue() -> Column:
 
 
 def _deletions(journal: DataFrame) -> DataFrame:
-    """Return `deletion`, the reason, of each session that was deleted; a later session of its name implies it too."""
+    """Return `deletion`, for people, and `deletion_reason`, the code, of each session that was deleted; a later session
+    of its name implies it too.
+    """
     stated = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_GENERATION).agg(F.min("reason").alias("reason"))
     last = F.max("generation").over(Window.partitionBy("session"))
     generations = journal.where(F.col("session") != "").select(*SESSION_GENERATION).distinct().withColumn("last", last)
     known = generations.join(stated, on=SESSION_GENERATION, how="left")
     following = F.when(F.col("generation") < F.col("last"), F.lit("deleted, and created again"))
+    code = F.when(F.col("reason").isNotNull(), Reason.SESSION_DELETED).otherwise(Reason.SESSION_CREATED_AGAIN)
     deletion = F.coalesce("reason", following).alias("deletion")
-    return known.select(*SESSION_GENERATION, deletion).where(F.col("deletion").isNotNull())
+    stated = known.select(*SESSION_GENERATION, deletion, code.alias("deletion_reason"))
+    return stated.where(F.col("deletion").isNotNull())
 
 
 def _concerns(coordinate: Column) -> Column:
@@ -239,7 +285,7 @@ def gaps(journal: DataFrame) -> DataFrame:
     """
     reported = gap_facts(journal)
     note = F.concat(F.lit("up to "), F.col("last"), F.lit(" could not be had: "), F.col("cause"))
-    return findings(reported, "G1", note, offset="first")
+    return findings(reported, "G1", note, reason=F.col("cause"), offset="first")
 
 
 # ---------------------------------------------------------------- handovers around
@@ -254,7 +300,12 @@ def _with_handovers(lost: DataFrame, rows: DataFrame, journal: DataFrame) -> Dat
     code = F.when((F.col("code") == "L1") & F.col("takeover").isNotNull(), "L2").otherwise(F.col("code"))
     taken = F.format_string("epoch %d went to %s by %s", "takeover.epoch", "takeover.proxy", "takeover.cause")
     note = F.coalesce("excuse", F.when(F.col("takeover").isNotNull(), taken), F.lit(""))
-    return findings(looked, code, note, proxy="after.proxy", other_proxy="before.proxy")
+    reason = (
+        F.when(code == "L2", F.col("takeover.cause"))
+        .when(code == "L3", Reason.NOT_DRAINED)
+        .otherwise(F.coalesce("reason", F.lit("")))
+    )
+    return findings(looked, code, note, reason=reason, proxy="after.proxy", other_proxy="before.proxy")
 
 
 def _with_neighbours(lost: DataFrame, rows: DataFrame) -> DataFrame:

@@ -43,6 +43,10 @@ REQUESTS, PROMISES, POLICIES = (
     (FactKind.POLICY, FactKind.RESTATED),
 )
 """The kinds of facts with expressions of subscriptions, with promises, and with policies."""
+TERMS = ("ages_since", "counts_since", "least_ttl_s", "least_count")
+"""The policies of a subscription: the (epoch, number) of the first fact with a time to live, and of that with a maximum
+count; and the shortest time, in s, and the smallest count that were ever stated. Null: there is none.
+"""
 OPEN_END = 1 << 62
 """Above every offset: no fact names the end of the interval."""
 
@@ -96,12 +100,14 @@ def _deletions(journal: DataFrame) -> DataFrame:
 
 
 def _policies(journal: DataFrame) -> DataFrame:
-    """Return `ages_since` and `counts_since`: the (epoch, number) of the first fact with such a policy."""
-    position = F.struct("epoch", "number")
+    """Return of each subscription :data:`TERMS`."""
+    position, ages, counts = F.struct("epoch", "number"), F.col("ttl_s") > 0, F.col("max_count") > 0
     stated = journal.where(F.col("kind").isin(*POLICIES)).groupBy(*SUBSCRIPTION)
     return stated.agg(
-        F.min(F.when(F.col("ttl_s") > 0, position)).alias("ages_since"),
-        F.min(F.when(F.col("max_count") > 0, position)).alias("counts_since"),
+        F.min(F.when(ages, position)).alias("ages_since"),
+        F.min(F.when(counts, position)).alias("counts_since"),
+        F.min(F.when(ages, F.col("ttl_s"))).alias("least_ttl_s"),
+        F.min(F.when(counts, F.col("max_count"))).alias("least_count"),
     )
 
 
@@ -235,6 +241,7 @@ def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
         "incarnation",
         "sequence",
         "digest",
+        "at_ms",
         F.col("keys").alias("came_with"),
         F.col("secure_only").alias("for_keys_only"),
         F.explode("matched").alias("expression_number"),
@@ -245,10 +252,8 @@ def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
 
 def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
     """Return the policies of the subscriptions by which notifications that were missed are owed: the columns
-    :data:`KEY`, and `terms`, an array.
-
-    Each term is a struct of `ages_since` and `counts_since`, the (epoch, number) of the first fact with a time to live,
-    and of that with a maximum count; null: there is none.
+    :data:`KEY`; `published_ms`, by the record of the notification; and `terms`, an array of structs of :data:`TERMS`
+    and of `followed`: how many notifications that the subscription matches may have come to the session after it.
 
     Args:
         truth: published notifications (:func:`spark.sitelogs.published`).
@@ -257,8 +262,21 @@ def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
     """
     concerned = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
     due = _met(concerned, wanted).where(is_owed())
-    terms = F.collect_list(F.struct("ages_since", "counts_since"))
-    return due.groupBy(*KEY).agg(terms.alias("terms")).join(missed.select(*KEY), on=KEY, how="left_semi")
+    followed = _followed(truth, due.where(F.col("least_count").isNotNull()))
+    counted = due.join(followed, on=["expression_number", *COORDINATE], how="left")
+    terms = F.collect_list(F.struct(*TERMS, "followed"))
+    at_ms = F.max("at_ms").alias("published_ms")
+    return counted.groupBy(*KEY).agg(terms.alias("terms"), at_ms).join(missed.select(*KEY), on=KEY, how="left_semi")
+
+
+def _followed(truth: DataFrame, due: DataFrame) -> DataFrame:
+    """Return `followed`, by expression and coordinate: how many match that do not lie before it in its own log."""
+    asked = due.select("expression_number").distinct()
+    matches = truth.select(*COORDINATE, F.explode("matched").alias("expression_number"))
+    alike = matches.join(F.broadcast(asked), on="expression_number")
+    upto = F.row_number().over(Window.partitionBy("expression_number", "origin").orderBy("offset"))
+    of_all = F.count("*").over(Window.partitionBy("expression_number"))
+    return alike.select("expression_number", *COORDINATE, (of_all - upto).alias("followed"))
 
 
 def is_owed() -> Column:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark import doubt
+from spark import doubt, ends
 from spark import journal as journals
-from spark.finding import findings
+from spark.finding import Reason, findings
 from spark.journal import of_kind, proxy_of
 from waypost.facts import TRANSFER_ENDS, Acquisition, FactKind
 from waypost.identity import NOTHING
@@ -36,7 +36,9 @@ def stale_epochs(journal: DataFrame) -> DataFrame:
     before = Window.partitionBy("session", "receiver", "writer").orderBy("number")
     before = before.rowsBetween(Window.unboundedPreceding, -1)
     highest = _received(journal).withColumn("other_epoch", F.max("epoch").over(before))
-    return findings(highest.where(F.col("epoch") < F.col("other_epoch")), "H1", _deliveries())
+    return findings(
+        highest.where(F.col("epoch") < F.col("other_epoch")), "H1", _deliveries(), reason=Reason.OLDER_EPOCH
+    )
 
 
 def unowned_deliveries(journal: DataFrame, dropped: DataFrame) -> DataFrame:
@@ -67,7 +69,8 @@ def unowned_deliveries(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     other = F.concat(F.lit(", and at this epoch the session was owned by "), F.array_join("owners", ", "))
     note = F.concat(_deliveries(), F.when(F.col("owners").isNull(), nobody).otherwise(other))
     other_epoch = F.when(F.col("owners").isNotNull(), F.col("epoch"))
-    return findings(unowned.withColumn("other_epoch", other_epoch), doubt.UNOWNED, note)
+    reason = F.when(F.col("owners").isNull(), Reason.NO_OWNER).otherwise(Reason.NOT_THE_OWNER)
+    return findings(unowned.withColumn("other_epoch", other_epoch), doubt.UNOWNED, note, reason=reason)
 
 
 def deliveries_beyond_cuts(journal: DataFrame) -> DataFrame:
@@ -85,10 +88,14 @@ def deliveries_beyond_cuts(journal: DataFrame) -> DataFrame:
     deliveries = of_kind(journal, FactKind.RECEIVED).withColumn("offset", F.explode("offsets"))
     deliveries = deliveries.join(_released(journal), on=[*_OWNERSHIP, "proxy"], how="left")
     deliveries = deliveries.join(_taken_over(journal), on=_OWNERSHIP, how="left")
+    # Where the owner itself attests the end of the session, what comes after it is out of life (spark/ends.py).
+    deliveries = deliveries.join(
+        ends.deletions(journal).select(*_OWNERSHIP, "proxy"), [*_OWNERSHIP, "proxy"], "left_anti"
+    )
     cuts = [_upto(name) for name in ("released_at", "taken_over_at")]
     beyond = deliveries.withColumn("cut", F.least(*cuts)).where(F.col("offset") > F.col("cut"))
     note = F.concat(F.lit("beyond the cut of its owner, which is "), F.col("cut"))
-    return findings(beyond, doubt.UNOWNED, note)
+    return findings(beyond, doubt.UNOWNED, note, reason=Reason.BEYOND_CUT)
 
 
 def _upto(cut: str) -> Column:
@@ -130,7 +137,8 @@ def split_ownership(journal: DataFrame) -> DataFrame:
     split = _owners(journal).where((F.size("owners") > 1) | (F.size("writers") > 1))
     first, second = F.get("owners", F.lit(0)), F.coalesce(F.get("owners", F.lit(1)), F.get("owners", F.lit(0)))
     note = F.when(F.size("owners") > 1, F.array_join("owners", ", ")).otherwise(F.array_join("writers", ", "))
-    return findings(split, "H2", note, proxy=first, other_proxy=second, other_epoch="epoch")
+    reason = F.when(F.size("owners") > 1, Reason.TWO_PROXIES).otherwise(Reason.TWO_INCARNATIONS)
+    return findings(split, "H2", note, reason=reason, proxy=first, other_proxy=second, other_epoch="epoch")
 
 
 def unended_transfers(journal: DataFrame) -> DataFrame:
@@ -171,7 +179,7 @@ def unended_transfers(journal: DataFrame) -> DataFrame:
         F.lit("transfer "), F.col("transfer"), F.lit(" began "), F.col("phase"), F.lit(" as "), F.col("role"),
         F.lit(", and never ended"),
     )  # fmt: skip
-    return findings(stalled, "H3", note)
+    return findings(stalled, "H3", note, reason=F.col("phase"))
 
 
 def _killed(journal: DataFrame, dropped: DataFrame) -> DataFrame:

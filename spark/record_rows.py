@@ -61,7 +61,7 @@ def _row(site: str, partition: int, position: int, data: bytes | None, names: tu
 
 
 def _unusable(site: str, position: int, note: str) -> Row:
-    return (site, position, "unusable", *(None,) * 7, note, None, *_OPEN, *_NO_ATTRIBUTES)
+    return (site, position, "unusable", *(None,) * 8, note, None, *_OPEN, *_NO_ATTRIBUTES)
 
 
 def _published(site: str, partition: int, position: int, record: Published, names: tuple[str, ...]) -> Row:
@@ -79,7 +79,7 @@ def _content(record: Published | Forwarded, names: tuple[str, ...]) -> Row:
         note = error.message
     protection = record.protection
     asked = _OPEN if protection == OPEN else (texts(protection.keys), not protection.insecure)
-    return (*_identity(record), None, note, None, *asked, *attributes)
+    return (*_identity(record), record.at_ms, None, note, None, *asked, *attributes)
 
 
 def _identity(record: Published | Forwarded) -> Row:
@@ -106,11 +106,11 @@ def copies(raws: Iterable[Raw], names: tuple[str, ...], beyond: dict[str, int]) 
 def _other(site: str, position: int, record: Record) -> Row:
     if isinstance(record, Forwarded):
         coordinate = (str(record.origin), record.offset)
-        rest = (None, None, None, *_OPEN, *_NO_ATTRIBUTES)
+        rest = (None, None, None, None, *_OPEN, *_NO_ATTRIBUTES)
         return (site, position, "forwarded", *coordinate, *_identity(record), *rest)
-    frontier = dict(record.frontier) if isinstance(record, Closed) else None
+    at_ms, frontier = (record.at_ms, dict(record.frontier)) if isinstance(record, Closed) else (None, None)
     tag = str(record.__struct_config__.tag)
-    rest = (None, None, frontier, None, _log_begun_row(record), *_OPEN, *_NO_ATTRIBUTES)
+    rest = (None, None, at_ms, frontier, None, _log_begun_row(record), *_OPEN, *_NO_ATTRIBUTES)
     return (site, position, tag, None, None, *_incarnation_of(record), *rest)
 
 

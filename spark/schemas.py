@@ -6,9 +6,12 @@ ends as.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from pyspark.sql import types as T
+
+from waypost.facts import Acquisition, Departure, FactKind, GapCause
 
 _STRING, _LONG, _INT = T.StringType(), T.LongType(), T.IntegerType()
 _OFFSETS = T.MapType(_STRING, _LONG, valueContainsNull=False)
@@ -43,6 +46,7 @@ RECORD: Final = T.StructType(
         incarnation=_STRING,
         sequence=_LONG,
         digest=_LONG,  # crc32 of the body
+        at_ms=_LONG,  # Unix time: when it was published, or the closing marker was made
         frontier=_OFFSETS,  # of a closing marker
         note=_STRING,  # why a record or its body is unusable
         begun=T.StructType(  # of a record that says in which log epoch the log is
@@ -100,6 +104,35 @@ FACT: Final = T.StructType(
     )
 )
 
+REQUIRED: Final[dict[FactKind, tuple[str, ...]]] = {
+    FactKind.ENDED: ("proxy",),
+    FactKind.ACKNOWLEDGED: ("origin", "offsets"),
+    FactKind.ATTACHED: ("session", "receiver"),
+    FactKind.REGISTERED: ("session", "receiver"),
+    FactKind.UNREGISTERED: ("session", "receiver", "cause"),
+    FactKind.DRAINED: ("session", "receiver"),
+    FactKind.SUBSCRIBED: ("session", "subscription", "expression"),
+    FactKind.POLICY: ("session",),
+    FactKind.RESTATED: ("session", "subscription", "expression"),
+    FactKind.ACCESS: ("session",),
+    FactKind.EFFECTIVE: ("session", "subscription"),
+    FactKind.UNSUBSCRIBED: ("session", "subscription"),
+    FactKind.RECEIVED: ("session", "receiver", "proxy", "origin", "offsets", "digests"),
+    FactKind.OWNED: ("session", "proxy", "cause"),
+    FactKind.RELEASED: ("session",),
+    FactKind.DELETED: ("session",),
+    FactKind.REMOVED: ("session", "origin", "offsets", "policies"),
+    FactKind.GAP: ("session", "origin", "offsets", "cause"),
+    FactKind.HANDOVER: ("session", "transfer", "role", "phase"),
+}
+"""Fields without which a fact of a kind says nothing. An empty frontier is one."""
+CODES: Final[dict[FactKind, type[StrEnum]]] = {
+    FactKind.OWNED: Acquisition,
+    FactKind.UNREGISTERED: Departure,
+    FactKind.GAP: GapCause,
+}
+"""The codes in the `cause` of a fact."""
+
 EXPRESSION: Final = T.StructType(_fields(expression=_STRING, expression_number=_INT, is_usable=T.BooleanType()))
 """Each distinct expression, by its number in `matched`; not usable: it cannot be evaluated."""
 
@@ -129,6 +162,7 @@ FINDING: Final = T.StructType(
         writer=_STRING,
         number=_LONG,
         site=_STRING,
+        reason=_STRING,  # a code, where the class has several (:class:`spark.finding.Reason`)
         note=_STRING,
     )
 )
@@ -148,12 +182,17 @@ CLASSES: Final[dict[str, tuple[str, str, str]]] = {
         "as L1, but not all is known to have been handed over, or missing evidence could excuse it",
     ),
     "L4": (OK, "excused", "owed and not delivered, removed by a stated policy"),
+    "L5": (OK, "pending", "owed, and its receiver has not come to it: it is away, or reads on"),
     "D1": (VIOLATED, "duplicate", "delivered again to one receiver by one proxy in one epoch"),
     "D2": (VIOLATED, "duplicate across a handover", "delivered again by another proxy or in another epoch"),
     "D4": (OK, "journal duplicate", "a fact written twice; one was removed before judging"),
     "P1": (VIOLATED, "phantom", "delivered or forwarded, never published"),
     "P3": (VIOLATED, "mismatch", "delivered, but no subscription of the session matches"),
-    "P4": (VIOLATED, "out of life", "delivered from beyond the end of every subscription that matches"),
+    "P4": (
+        VIOLATED,
+        "out of life",
+        "delivered from beyond the end of every subscription that matches, of the session, or of the receiver",
+    ),
     "P5": (VIOLATED, "altered", "the body delivered or forwarded is not the body published"),
     "O1": (VIOLATED, "out of order", "one producer's sequence goes back within one epoch of a receiver"),
     "O3": (VIOLATED, "out of order across a handover", "as O1, between two epochs or two proxies"),

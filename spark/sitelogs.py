@@ -6,12 +6,15 @@ closing marker, its coordinates are unknown, and nothing is concluded from a rec
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.compiler import Compiler
-from spark.finding import EVERYTHING, LOGS, findings
+from spark.finding import EVERYTHING, LOGS, Reason, findings
 from spark.schemas import ATTRIBUTES
+from waypost.facts import FactKind
 
 COPY = "copy"
 """The kind of a record of another log with a notification that its own log lost."""
@@ -38,7 +41,7 @@ def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) ->
 
 def published(records: DataFrame) -> DataFrame:
     """Return the published notifications: coordinate (`origin`, `offset`), id (`producer`, `incarnation`, `sequence`),
-    `digest`, `keys`, `secure_only`, `matched`.
+    `digest`, `at_ms`, `keys`, `secure_only`, `matched`.
 
     Args:
         records: as :func:`matched` returns them.
@@ -69,7 +72,9 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
     return grouped.where(F.col("different") == 1).select(*_PUBLISHED)
 
 
-_PUBLISHED = ("origin", "offset", "producer", "incarnation", "sequence", "digest", "keys", "secure_only", "matched")
+_PUBLISHED = (
+    *("origin", "offset", "producer", "incarnation", "sequence", "digest", "at_ms", "keys", "secure_only", "matched"),
+)
 
 
 def expired_incarnations(records: DataFrame) -> DataFrame:
@@ -102,6 +107,18 @@ def site_of(origin: str) -> Column:
         origin: the name of the column with the origin.
     """
     return F.regexp_replace(origin, "/[^/]*$", "")
+
+
+def markers(records: DataFrame) -> DataFrame:
+    """Return the closing markers that proxies appended: `writer`, of the proxy's facts, and `marked_ms`, the time of
+    its last marker.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
+    """
+    of_proxies = records.where((F.col("kind") == "closed") & F.col("producer").isNotNull())
+    writer = F.concat_ws("/", F.lit("proxy"), "producer", "incarnation").alias("writer")
+    return of_proxies.groupBy(writer).agg(F.max("at_ms").alias("marked_ms"))
 
 
 def extents(records: DataFrame) -> DataFrame:
@@ -171,22 +188,32 @@ def _any_origin() -> Column:
     return F.lit(None).cast("string").alias("origin")
 
 
-def with_completeness(coordinates: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Add `complete`: whether the absence of a record at (`origin`, `offset`) means that there never was one.
+def with_completeness(
+    coordinates: DataFrame, logs: DataFrame, gaps: DataFrame, present: DataFrame | None = None
+) -> DataFrame:
+    """Add `complete`: whether the absence of a notification at (`origin`, `offset`) means that there never was one.
+
+    It does where something else stands in the log. Behind the last record nothing is known: a log that was cut off
+    looks like one that ends there.
 
     Args:
         coordinates: rows with `origin` and `offset`.
         logs: :func:`extents`.
         gaps: ranges that are not known, in the shape of :func:`holes`.
+        present: the records of logs in which a missing record is no hole; None: it is one.
     """
     sited = coordinates.withColumn("home", site_of("origin"))
-    logs = logs.select(F.col("site").alias("home"), "first", "last", "closed")
-    reached = (F.col("offset") >= F.col("first")) & ((F.col("offset") <= F.col("last")) | F.col("closed"))
+    logs = logs.select(F.col("site").alias("home"), "first", "last")
+    reached = F.col("offset").between(F.col("first"), F.col("last"))
+    if present is not None:
+        standing = present.select(F.col("site").alias("home"), F.col("position").alias("offset"))
+        sited = sited.join(standing.withColumn("stands", F.lit(True)), on=["home", "offset"], how="left")
+        reached &= F.col("stands").isNotNull()
     of_any, of_one = F.col("hole_origin").isNull(), F.col("hole_origin") == F.col("origin")
     # Apart, for a hole may lie beyond the end of an origin too, and no row is to come twice.
     holed = _in_hole(_in_hole(sited.join(F.broadcast(logs), on="home", how="left"), gaps, of_any), gaps, of_one)
     known = F.coalesce(reached, F.lit(False)) & ~F.col("is_in_hole")
-    return holed.withColumn("complete", known).drop("home", "first", "last", "closed", "is_in_hole")
+    return holed.withColumn("complete", known).drop("home", "first", "last", "stands", "is_in_hole")
 
 
 def _in_hole(sited: DataFrame, gaps: DataFrame, concerns: Column) -> DataFrame:
@@ -213,7 +240,8 @@ def damaged(records: DataFrame) -> DataFrame:
     """
     bad = records.where(F.col("note").isNotNull())
     lacks = F.when(F.col("kind") == "unusable", LOGS).otherwise("")
-    return findings(bad, "A2", F.col("note"), offset="position", lacks=lacks)
+    reason = F.when(F.col("kind") == "unusable", Reason.NO_RECORD).otherwise(Reason.NO_NOTIFICATION)
+    return findings(bad, "A2", F.col("note"), reason=reason, offset="position", lacks=lacks)
 
 
 def incomplete(gaps: DataFrame) -> DataFrame:
@@ -224,7 +252,7 @@ def incomplete(gaps: DataFrame) -> DataFrame:
     """
     first, last = F.col("first_missing"), F.col("last_missing")
     note = F.concat(F.lit("records "), first, F.lit(" to "), last, F.lit(" of this site log are missing"))
-    return findings(gaps, "A1", note, offset="first_missing", lacks=LOGS)
+    return findings(gaps, "A1", note, reason=Reason.RECORDS_MISSING, offset="first_missing", lacks=LOGS)
 
 
 def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
@@ -239,10 +267,40 @@ def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
     joined = sites.join(logs, on="site", how="left").where(~F.coalesce(F.col("closed"), F.lit(False)))
     note = F.when(F.col("closed").isNull(), "facts speak of this site, and there is no log of it")
     lacks = F.when(F.col("closed").isNull(), EVERYTHING).otherwise(LOGS)
-    return findings(joined, "A4", note.otherwise("no closing marker in this site log"), lacks=lacks)
+    reason = F.when(F.col("closed").isNull(), Reason.NO_LOG).otherwise(Reason.NO_MARKER)
+    return findings(joined, "A4", note.otherwise("no closing marker in this site log"), reason=reason, lacks=lacks)
 
 
-def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
+def shorter_than_named(records: DataFrame, journal: DataFrame, logs: DataFrame, ended: DataFrame) -> DataFrame:
+    """Find the logs that end before a record that a fact or another record names (A1), in the shape of
+    :func:`spark.finding.findings`. Such a log was cut off: it was read after the journals.
+
+    What a receiver says when it attaches is no evidence: it may have the state of another federation.
+
+    Args:
+        records: of all logs, as :func:`matched` returns them.
+        journal: facts, each once (:func:`spark.journal.once`).
+        logs: :func:`extents`.
+        ended: the `origin` of log epochs that have ended, which say themselves how far they went.
+    """
+    facts = journal.where(~F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, FactKind.ROTATED))
+    named = [
+        facts.where(F.size("offsets") > 0).select("origin", F.array_max("offsets").alias("upto")),
+        facts.select(F.explode("frontier").alias("origin", "upto")),
+        records.where(F.col("kind") == "forwarded").select("origin", F.col("offset").alias("upto")),
+        records.where(F.col("kind") == "closed").select(F.explode("frontier").alias("origin", "upto")),
+    ]
+    most = reduce(DataFrame.unionByName, named).groupBy("origin").agg(F.max("upto").alias("upto"))
+    known = most.join(F.broadcast(ended.select("origin").distinct()), on="origin", how="left_anti")
+    short = known.withColumn("site", site_of("origin")).join(F.broadcast(logs), on="site")
+    short = short.where(F.col("upto") > F.col("last")).withColumn("first_missing", F.col("last") + 1)
+    note = F.concat(F.lit("the log ends at "), F.col("last"), F.lit(", and something names "), F.col("upto"))
+    return findings(short, "A1", note, reason=Reason.LOG_ENDS_EARLY, offset="first_missing", lacks=LOGS)
+
+
+def forwarded(
+    records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame, present: DataFrame | None = None
+) -> DataFrame:
     """Find copies in other sites' logs that differ from the published record (P5), or have none (P1).
 
     Args:
@@ -250,6 +308,7 @@ def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataF
         truth: :func:`published`, and :func:`copied`.
         logs: :func:`extents`.
         gaps: ranges that are not known, in the shape of :func:`holes`.
+        present: as of :func:`with_completeness`.
 
     Returns:
         One row for each copy, as :func:`spark.finding.findings` shapes it.
@@ -259,7 +318,7 @@ def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataF
     originals = truth.select("origin", "offset", F.struct(*identity).alias("original"))
     joined = copies.join(originals, on=["origin", "offset"], how="left")
     is_wrong = F.col("original").isNull() | (F.struct(*identity) != F.col("original"))
-    wrong = with_completeness(joined.where(is_wrong), logs, gaps)
+    wrong = with_completeness(joined.where(is_wrong), logs, gaps, present)
     code = F.when(F.col("original").isNotNull(), "P5").when(F.col("complete"), "P1")
     note = F.concat(F.lit("a forwarded copy, at "), F.col("position"), F.lit(" of this site's log"))
     return findings(wrong.withColumn("code", code).where(F.col("code").isNotNull()), F.col("code"), note)

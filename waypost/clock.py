@@ -55,13 +55,16 @@ class ManualClock:
         self.time_ms += milliseconds
 
 
-def full_jitter_ms(attempt: int, rng: random.Random, *, base_ms: int = 50, cap_ms: int = 5_000) -> int:
-    """Return how long to wait before the next try, in ms: uniform in [base, min(cap, base * 2**attempt)].
+LEAST_WAIT_MS = 50
+
+
+def full_jitter_ms(attempt: int, rng: random.Random, *, cap_ms: int = 5_000) -> int:
+    """Return how long to wait before the next try, in ms: uniform in [least, min(cap, least * 2**attempt)], where the
+    least is :data:`LEAST_WAIT_MS`.
 
     Args:
         attempt: failures so far, from 0.
         rng: the source of randomness.
-        base_ms: the least wait.
         cap_ms: the bound of the longest wait.
     """
-    return rng.randint(base_ms, max(base_ms, min(cap_ms, base_ms << min(attempt, 20))))
+    return rng.randint(LEAST_WAIT_MS, max(LEAST_WAIT_MS, min(cap_ms, LEAST_WAIT_MS << min(attempt, 20))))

@@ -1,8 +1,9 @@
 """The one error tree.
 
-Families by who is at fault: :class:`Refused` (the caller asked for something that cannot be), :class:`Unreachable`
-(a part is not there; trying again may help), :class:`Internal` (Waypost broke its own rules). Each says
-whether the action certainly did not happen (``definite``) or may have.
+Families by what is at fault: :class:`Refused` (the caller asked for something that cannot be), :class:`Unreachable`
+(a dependency is not there; trying again may help), :class:`Internal` (Waypost broke its own rules), and those of a disk
+or a log that gave what cannot be used, each by itself. Each says whether the action certainly did not happen
+(``definite``) or may have.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ class WaypostError(Exception):
         message: one line for people.
         field: the argument or field at fault; None: there is none.
         hint: how to do it instead; None: there is none.
-        retry_after_ms: when to try again; None: nothing is known.
     """
 
     code = "ERROR"
@@ -31,13 +31,11 @@ class WaypostError(Exception):
         *,
         field: str | None = None,
         hint: str | None = None,
-        retry_after_ms: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
         self.hint = hint
-        self.retry_after_ms = retry_after_ms
 
     @property
     def kind(self) -> str:
@@ -50,7 +48,7 @@ class WaypostError(Exception):
 
 
 class Refused(WaypostError):
-    """The request is wrong as it stands; the same request will be refused again."""
+    """The request is wrong as it stands; the same request will be refused again, unless the class says otherwise."""
 
     code = "REFUSED"
     exit_status = 2

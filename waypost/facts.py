@@ -30,7 +30,8 @@ class FactKind(StrEnum):
     REGISTERED = "registered"
     """`receiver` was registered with the session: it is owed what lies above `frontier`."""
     UNREGISTERED = "unregistered"
-    """The registration of `receiver` ended, for the :class:`Departure` in `cause`: it is owed nothing any more."""
+    """The registration of `receiver` ended, for the :class:`Departure` in `cause`: it is owed nothing any more, and was
+    given nothing beyond `frontier`."""
     DRAINED = "drained"
     """A closing marker was read, and `receiver` has all that was owed up to `frontier`."""
     SUBSCRIBED = "subscribed"

@@ -1,4 +1,5 @@
-"""The bounds that several rooms share or operators meet, and what happens there.
+"""Bounds of what clients, peers and operators can make grow, and what happens there; timings of one module stand
+beside it.
 
 Sizes are in bytes, times in milliseconds, everything else is a count.
 """
@@ -411,7 +412,7 @@ REGISTRY_CHANGES_PRUNED = 1_000
 
 # --- handover
 TRANSFERS_REMEMBERED = 10_000
-"""Ids of transfers that a source remembers after their end; the oldest go first."""
+"""Ids of transfers that each role remembers after their end; the oldest go first."""
 CHUNK_ENTRIES = 500
 CHUNK_BYTES = 1024 * 1024
 COPY_AT_ATTACH = 2_000

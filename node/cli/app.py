@@ -407,7 +407,6 @@ def report(error: WaypostError, *, as_json: bool) -> int:
             "hint": error.hint,
             "field": error.field,
             "definite": error.definite,
-            "retry_after_ms": error.retry_after_ms,
         }
         offset = getattr(error, "offset", None)
         if offset is not None:

@@ -329,9 +329,8 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         first = error.errors()[0]
         field_name = ".".join(str(part) for part in first["loc"]) or None
         name = str(first["loc"][0]) if first["loc"] else ""
-        variable = f"{PREFIX}{name.upper()}"
-        flag = f"--{name.replace('_', '-')}"
-        source = flag if name in given_flags else variable if variable in os.environ else f"file {file}"
+        source = sources_of(flags, file).get(name, f"file {file}")
+        source = f"--{name.replace('_', '-')}" if source == "flag" else source
         raise BadConfiguration(f"{wording(first)} (from {source})", field=field_name) from None
     if not config.advertise and is_unspecified(config.host):
         raise BadConfiguration(
@@ -398,7 +397,7 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
 def _check_variables() -> None:
     """Raises BadConfiguration: a variable of the environment is nearly the name of a setting."""
     names = [f"{PREFIX}{setting.name.upper()}" for setting in fields(NodeConfig)]
-    for variable in os.environ:
+    for variable in map(str.upper, os.environ):
         if variable.startswith(PREFIX) and variable not in {*names, *OTHER_VARIABLES}:
             similar = get_close_matches(variable, names, 1, 0.85) or [
                 name for name in names if variable.startswith(f"{name}_") and not OF_A_SERVICE.fullmatch(variable)

@@ -74,7 +74,7 @@ class DependencyHealth:
         self._clock = clock
         kept_in_log = (Dependency.LOG, Dependency.APPENDS, Dependency.CHANGELOG, Dependency.JOURNAL)
         self._places: dict[str, str] = {**dict.fromkeys(kept_in_log, log), Dependency.REGISTRY: registry}
-        self._few = RateLimitedLog(clock)
+        self._rate_limited = RateLimitedLog(clock)
         self._is_closed = False
         self._came_back_ms: dict[str, int] = {}
         """The time at which a dependency was last logged as there again."""
@@ -118,7 +118,7 @@ class DependencyHealth:
         else:
             self.outages[dependency] += 1
             write, event = log.warning, "dependency is not there; trying again"
-        self._few.write(
+        self._rate_limited.write(
             write, event, dependency, dependency=str(dependency), error=text, **({"hint": hint} if hint else {})
         )
 
@@ -137,7 +137,7 @@ class DependencyHealth:
             del self._unsteady[dependency]
         if self.now.pop(dependency, None) is not None:
             self._came_back_ms[dependency] = self._clock.now_ms()
-            self._few.write(log.info, "dependency is there again", dependency, dependency=str(dependency))
+            self._rate_limited.write(log.info, "dependency is there again", dependency, dependency=str(dependency))
 
     def has_failed_within(self, dependency: str, within_ms: int) -> bool:
         """Tell whether a dependency is missing and failed to answer within the last `within_ms` milliseconds.
@@ -148,7 +148,7 @@ class DependencyHealth:
 
     def tick(self) -> None:
         """End the outages that are over, and write suppressed log lines; call it about every second."""
-        self._few.report_suppressed()
+        self._rate_limited.report_suppressed()
         for dependency in [dependency for dependency, is_there in self._unsteady.items() if is_there]:
             self.available(dependency)
         self._forget_old()

@@ -68,7 +68,7 @@ class OperatorLog:
         """Role -> the transfer of that role that ended last, and was looked at."""
         self._reported_owners: dict[str, ProxyId] = {}
         """Session -> from whom the registry let us have it, until it is served here."""
-        self._few = RateLimitedLog(clock)
+        self._rate_limited = RateLimitedLog(clock)
 
     def report_changes(self, engine: Engine) -> None:
         """Write what has changed in the engine since the last call: lease, drain, damage, transfers. Computed from the
@@ -79,13 +79,13 @@ class OperatorLog:
         self._report_damage(engine)
         self._report_transfers(engine.transfers.sources)
         self._report_transfers(engine.transfers.targets)
-        self._few.report_suppressed()
+        self._rate_limited.report_suppressed()
 
     def close(self, engine: Engine | None) -> None:
         """Write the last changes, and the counts of suppressed lines. `engine` None: the node never started."""
         if engine is not None:
             self.report_changes(engine)
-        self._few.report_suppressed(at_once=True)
+        self._rate_limited.report_suppressed(at_once=True)
 
     # ------------------------------------------------------------ the lease
 
@@ -140,13 +140,15 @@ class OperatorLog:
         if damaged["log"] > self._damaged["log"]:
             known, self._damaged["log"] = self._damaged["log"], damaged["log"]
             count = damaged["log"] - known
-            self._few.write(log.error, "what was written cannot be read", "log", dependency="log", count=count)
+            self._rate_limited.write(log.error, "what was written cannot be read", "log", dependency="log", count=count)
         if damaged["session"] > self._damaged["session"]:
             self._damaged["session"] = damaged["session"]
             for session, lost in engine.env.registry_memory.lost.items():
                 if self._lost.get(session) != lost:
                     hint = f"waypost sessions rm {session} lets it begin anew"
-                    self._few.write(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
+                    self._rate_limited.write(
+                        log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint
+                    )
             self._lost = dict(engine.env.registry_memory.lost)
 
     # ------------------------------------------------------------ a drain of this proxy
@@ -195,9 +197,11 @@ class OperatorLog:
                 event = (
                     "failover taken of a session whose row the registry has lost: it goes on from its last checkpoint"
                 )
-                self._few.write(log.warning, event, session=fact.session, epoch=fact.epoch)
+                self._rate_limited.write(log.warning, event, session=fact.session, epoch=fact.epoch)
             elif fact.cause == Acquisition.FAILOVER:
-                self._few.write(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
+                self._rate_limited.write(
+                    log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before
+                )
 
     def _report_transfers(self, side: TransferDriver[Any]) -> None:
         """Write a line about each transfer that failed since the last look."""
@@ -211,7 +215,7 @@ class OperatorLog:
     def _ended(self, transfer: TransferView) -> None:
         if transfer.outcome not in IN_VAIN:
             return
-        self._few.write(
+        self._rate_limited.write(
             log.info if transfer.cause in EXPECTED_CAUSES else log.warning,
             f"handover {transfer.outcome}",
             kind=(transfer.role, transfer.cause),

@@ -404,8 +404,8 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
     except ClientDisconnect:
         # Nobody reads it.
         return Response(status_code=HTTPStatus.BAD_REQUEST)
-    except (WaypostError, TimeoutError) as error:
-        return _refusal(error if isinstance(error, WaypostError) else WaypostError("no answer from log or journal"))
+    except WaypostError as error:
+        return _refusal(error)
 
 
 async def _encoded(body: dict[str, Any]) -> Response:

@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from handover.messages import TRIGGERS
+from handover.messages import DRAIN, FOLLOW, REBALANCE, TRIGGERS
 from handover.source import SourceState
 from handover.target import TargetState
 from node.health.dependency_health import CHANGELOG_OF, LINK_FROM, PROXY, SITE, STALLED, Dependency
@@ -79,7 +79,7 @@ counter, gauge, histogram = (partial(Described, kind) for kind in ("counter", "g
 # ---------------------------------------------------------------- looking
 
 
-def _copied_part(name: str) -> str:
+def _dependency_label(name: str) -> str:
     if name.startswith((SITE, CHANGELOG_OF)):
         return ANOTHER_SITE
     if name.startswith(NEIGHBOUR):
@@ -95,14 +95,14 @@ def _copied_part(name: str) -> str:
 
 def _missing(snapshot: NodeSnapshot) -> Read:
     return dict.fromkeys((*DEPENDENCIES, "other"), 0) | {
-        _copied_part(dependency): 1 for dependency in snapshot.node.health.now
+        _dependency_label(dependency): 1 for dependency in snapshot.node.health.now
     }
 
 
 def _outages(snapshot: NodeSnapshot) -> Read:
     outages = Counter(dict.fromkeys((*DEPENDENCIES, "other"), 0))
-    for part, count in snapshot.node.health.outages.items():
-        outages[_copied_part(part)] += count
+    for dependency, count in snapshot.node.health.outages.items():
+        outages[_dependency_label(dependency)] += count
     return outages
 
 
@@ -176,9 +176,8 @@ METRICS = (
     ),
     gauge(
         "waypost_ready",
-        "As /readyz: 1: the proxy takes new clients. 0: it starts, ends, has lost its lease, is being drained, or "
-        "has no answer of its site's log; `why_not` at /v1/status says which.",
-        lambda look: not look.node.why_not_ready,
+        "As /readyz: 1: the proxy takes new clients; `why_not` at /v1/status says why it does not.",
+        lambda snapshot: not snapshot.node.why_not_ready,
     ),
     gauge(
         "waypost_certificate_end_seconds",
@@ -492,7 +491,7 @@ METRICS = (
     counter(
         "waypost_offers_total",
         "Sessions offered to another proxy, again if an offer led to nothing.",
-        lambda snapshot: {"follow": 0, "drain": 0, "rebalance": 0} | snapshot.counters.offers,
+        lambda snapshot: dict.fromkeys((FOLLOW, DRAIN, REBALANCE), 0) | snapshot.counters.offers,
         labels=("trigger",),
     ),
 )

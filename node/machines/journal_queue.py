@@ -83,12 +83,12 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
         super().__init__(JournalState.IDLE)
         self._waiting: deque[Attest] = deque()
         self._under_way = 0
-        """The number of facts in the write that is under way."""
+        """The number of batches of facts in the write that is under way."""
         self._due_at = NEVER
         self.bytes = 0
         """Size of all that waits, about."""
         self.written = 0
-        """How many the journal has taken."""
+        """The number of batches that the journal has taken."""
 
     def __len__(self) -> int:
         return len(self._waiting)

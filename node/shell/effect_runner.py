@@ -63,7 +63,7 @@ class EffectRunner:
         self.requests = requests
         self._health = health
         self._clock = clock
-        self._few = RateLimitedLog(clock)
+        self._rate_limited = RateLimitedLog(clock)
         self._passwords = Passwords()
         self._foreign_changelogs = RemoteChangelogs(partial(open_changelog, credentials=credentials_of(config)))
         self.store_writes = Histogram(MILLISECONDS)
@@ -125,7 +125,7 @@ class EffectRunner:
         except WaypostError as error:
             return error
         except Exception as fault:
-            self._few.write(
+            self._rate_limited.write(
                 log.error,
                 "a part failed in a way that it must not",
                 type(fault),

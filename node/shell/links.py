@@ -56,7 +56,7 @@ class Links:
         self._registry = registry
         self._peers = peers
         self._clock = clock
-        self._few = RateLimitedLog(clock)
+        self._rate_limited = RateLimitedLog(clock)
         self.lease: Lease | None = None
         """Under which this proxy takes part in elections."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,7 +142,7 @@ class Links:
             case effects.SeenBeyond():
                 self._guarded_log.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
-                self._few.write(
+                self._rate_limited.write(
                     log.warning,
                     "a link ended; its far side will open it again",
                     effect.site,
@@ -151,7 +151,7 @@ class Links:
                 )
             case effects.EnteredTree(epoch, links):
                 tree = ", ".join(" - ".join(sites) for sites in links) or "none: no other site is reached"
-                self._few.write(
+                self._rate_limited.write(
                     log.info, "the site forwards over another tree of links", "tree", epoch=epoch, tree=tree
                 )
             case _:
@@ -190,12 +190,12 @@ class Links:
             with cancellation.translated(lambda _: Internal("the call was cancelled by a library")):
                 answer = await action()
         except Internal as error:
-            self._few.write(log.error, "a link's action failed", exc_info=error)
+            self._rate_limited.write(log.error, "a link's action failed", exc_info=error)
             answer = error
         except WaypostError as error:
             answer = error
         except Exception as error:
-            self._few.write(log.error, "a link's action failed", exc_info=error)
+            self._rate_limited.write(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
         self._step(LinkEffectCompleted(on_done, answer))
 

@@ -91,6 +91,7 @@ from waypost.errors import (
     LogReplaced,
     LogUnavailable,
     NameTaken,
+    NoAnswer,
     Refused,
     StoreDamaged,
     Unreachable,
@@ -178,7 +179,7 @@ class Node:
             log=f"Kafka at {config.kafka}" if config.kafka else f"the log in {config.data}",
             registry=f"etcd at {config.etcd}" if config.etcd else f"the registry in {config.data}",
         )
-        self._few = RateLimitedLog(self.clock)
+        self._rate_limited = RateLimitedLog(self.clock)
         self.watchdog = Watchdog()
         self._watch_signs = self._ticks = 0
         self._connections = ClientConnections(config.max_connections, config.max_connections_per_address)
@@ -530,7 +531,7 @@ class Node:
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
             self.health.tick()
-            self._few.report_suppressed()
+            self._rate_limited.report_suppressed()
             now_ms = self.clock.now_ms()
             before = set(self.watchdog.stalled)
             for progress in self.watchdog.check(self._progress(), now_ms):
@@ -739,10 +740,16 @@ class Node:
         """Append a closing marker to the site log; return its offset once log and journal have it.
 
         Raises:
-            TimeoutError: there was no answer within MARK_S seconds; the marker may be in the log.
+            NoAnswer: there was no answer within MARK_S seconds; the marker may be in the log.
             WaypostError: the node has not started yet, or the log or the journal does not take the marker.
         """
-        answer: int | WaypostError = await self.answer_to(inputs.CloseLog, MARK_S)
+        try:
+            answer: int | WaypostError = await self.answer_to(inputs.CloseLog, MARK_S)
+        except TimeoutError:
+            raise NoAnswer(
+                f"log or journal have not answered for {MARK_S:g} s, and the marker may be in the log; "
+                "look at /v1/status, and ask again"
+            ) from None
         if isinstance(answer, WaypostError):
             raise answer
         return answer
@@ -923,7 +930,7 @@ class Node:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._few.write(log.error, "a task failed", exc_info=task.exception())
+            self._rate_limited.write(log.error, "a task failed", exc_info=task.exception())
 
     def _step_admission(self, input: AdmissionInput) -> None:
         """Step the admission of appends (node/machines/append_admission.py), and perform what comes out."""
@@ -949,7 +956,7 @@ class Node:
             costs_ns = self._engine.sessions.matcher.foreseen_ns(effect.bodies)
         except Exception as error:
             # An estimate decides who waits, and not whether something is appended.
-            self._few.write(log.error, "an estimate failed inside", exc_info=error)
+            self._rate_limited.write(log.error, "an estimate failed inside", exc_info=error)
             costs_ns = [0] * len(effect.bodies)
         self._step_admission(Estimated(effect.number, costs_ns))
 
@@ -958,7 +965,7 @@ class Node:
             answer = await self._appended(part)
         except Exception as error:
             # Who waits is told: nothing else would ever be appended behind it.
-            self._few.write(log.error, "an append failed inside", exc_info=error)
+            self._rate_limited.write(log.error, "an append failed inside", exc_info=error)
             answer = LogUnavailable(f"{type(error).__name__}: {error}")
         self._step_admission(PartAppended(part.number, answer))
 

@@ -245,7 +245,7 @@ class AttachHandler:
         session.raise_frontier(receiver, confirmed)
         receiver.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))
         self._expiry.apply_policy(session, _wanted(session, message))
-        session.was_attached()
+        session.reset_idle()
 
     def _send_attached(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
@@ -449,7 +449,7 @@ class AttachHandler:
             case SessionLost():
                 return problem(reason, attach)
 
-    def fenced(self, connections: Iterable[Connection]) -> None:
+    def fence(self, connections: Iterable[Connection]) -> None:
         """Detach all connections, and tell their clients to attach again: the lease has ended.
 
         Args:

@@ -27,7 +27,7 @@ from proxy.core.session_table import SessionTable
 from proxy.session.session import AuthFailures, Session
 from waypost.access import ADMINISTER, BY_TOKEN, READ, Access, Grant, Right, grant_of
 from waypost.clock import NEVER
-from waypost.errors import Forbidden, Refused, WaypostError
+from waypost.errors import Forbidden, LimitExceeded, Refused, WaypostError
 from waypost.identity import SessionId
 from waypost.limits import (
     ACCESS_CHANGES_AT_ONCE,
@@ -284,7 +284,9 @@ class Authorizer:
             on_done({})
             return
         if self.hashing >= ACCESS_CHANGES_AT_ONCE:
-            raise Refused("the access of too many sessions is being changed; ask again in a moment", field="grants")
+            raise LimitExceeded(
+                "the access of too many sessions is being changed; ask again in a moment", field="grants"
+            )
         self.hashing += 1
 
         def answered(hashes: list[str] | WaypostError) -> None:

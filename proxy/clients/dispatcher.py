@@ -162,10 +162,10 @@ class ClientDispatcher:
         if connection is not None:
             self.relays.near.begin(connection, attach, owner)
 
-    def fenced(self) -> None:
+    def fence(self) -> None:
         """End all relays, detach all connections, and tell their clients to attach again: the lease has ended."""
         self.relays.fence()
-        self.attach_handler.fenced(self.connections.values())
+        self.attach_handler.fence(self.connections.values())
 
     # ------------------------------------------------------------ messages
 

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from handover.messages import DRAIN
 from proxy.core.transfer_record import COMMITTED
 
 MILLISECONDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
@@ -75,7 +76,7 @@ class Counters:
         self.stale_replies: Counter[str] = Counter()
         """What had changed while an answer was under way -> answers that were refused for it."""
         self.damaged: Counter[str] = Counter()
-        """What was found to be damaged: records of the site's log, the store."""
+        """What was found to be damaged: records of the site's log, sessions in it, the store."""
         self.forbidden: Counter[str] = Counter()
         """Why it was not allowed -> what clients asked for and did not get."""
         self.refused: Counter[str] = Counter()
@@ -90,4 +91,4 @@ class Counters:
     @property
     def drained(self) -> int:
         """The number of sessions that have left this proxy because it was drained."""
-        return self.handovers[Handover("source", "drain", COMMITTED, "")]
+        return self.handovers[Handover("source", DRAIN, COMMITTED, "")]

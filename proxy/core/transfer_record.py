@@ -41,7 +41,7 @@ class TransferRecord:
     """How a transfer has gone so far. Times in milliseconds of our clock."""
 
     trigger: str
-    """attach, drain or rebalance."""
+    """One of :data:`handover.messages.TRIGGERS`, or "other"."""
     began_ms: int
     began_at_ms: int
     """The beginning in Unix time, in ms."""

@@ -72,6 +72,9 @@ class ServedSessions:
         """
 
         def on_done(answer: Claimed | WaypostError) -> None:
+            if not (isinstance(answer, Claimed) and answer.won):
+                # A later deletion has a reason of its own.
+                self._reasons.pop(session.id, None)
             if isinstance(answer, Claimed) and answer.current is not None:
                 self._output.report(OwnerRead(session.id, answer.current))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from federation.ports import DrainRow
-from handover.messages import FOLLOW, HandoverOffer, MoveRequest
+from handover.messages import DRAIN, FOLLOW, REBALANCE, HandoverOffer, MoveRequest
 from proxy.core.effects import SendPeer
 from proxy.core.environment import Environment
 from proxy.core.output import Output
@@ -74,7 +74,7 @@ class SessionMoves:
             detail = f"MoveRequest of session {session.id}, epoch {message.epoch}"
             self._output.refused.note("wrong epoch", sender, detail)
             return
-        self.request_move(message.session, message.target, "rebalance")
+        self.request_move(message.session, message.target, REBALANCE)
 
     def request_move(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
         """Have a session offered to that proxy in its turn, if the proxy is live then.
@@ -125,7 +125,7 @@ class SessionMoves:
             loads[row.proxy] += 1
             self._offered[session] = (row.proxy, now)
             self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
-            offer = HandoverOffer(session, self._sessions[session].epoch, why if self.row is None else "drain")
+            offer = HandoverOffer(session, self._sessions[session].epoch, why if self.row is None else DRAIN)
             self._output.counters.offers[offer.reason] += 1
             self._output.emit(SendPeer(row.proxy, offer))
 

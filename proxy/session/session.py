@@ -212,7 +212,7 @@ class Session:
         """Note that the session was rebuilt from its last checkpoint, and has to catch up with every origin."""
         self.rebuilding = True
 
-    def caught_up(self) -> None:
+    def end_rebuilding(self) -> None:
         """Note that the session has caught up with every origin since it was rebuilt."""
         self.rebuilding = False
 
@@ -245,7 +245,7 @@ class Session:
         """
         self.expiry_s, self.reliability, self.queue = expiry_s, reliability, queue
 
-    def was_attached(self) -> None:
+    def reset_idle(self) -> None:
         """Reset the time without an attached receiver to 0."""
         self.idle_ms = 0
 

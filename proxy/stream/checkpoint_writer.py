@@ -65,7 +65,7 @@ class CheckpointWriter:
         """
         self._durable = {session: checkpoint._replace(reached=None) for session, checkpoint in self._durable.items()}
 
-    def is_answered(self, session: SessionId) -> None:
+    def mark_answered(self, session: SessionId) -> None:
         """Note that clients are answered on the strength of the session's last durable checkpoint; the next
         :meth:`note_answered` tells the registry. Nothing is done if no checkpoint of the session is known to be
         durable.

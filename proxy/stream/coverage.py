@@ -91,7 +91,7 @@ class Coverage:
             if self._gated.get(session.id) is session:
                 # Not another copy, which came in its place while it waited in line for history.
                 del self._gated[session.id]
-            session.caught_up()
+            session.end_rebuilding()
             return
         if session.role in (Role.SHADOW, Role.FROZEN):
             return

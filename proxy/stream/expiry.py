@@ -228,7 +228,10 @@ class Expiry:
             on_done: called with True once the receiver is unregistered; False: it attached again, or the session is not
                 served here any more.
         """
-        self._output.journal.attest(FactKind.UNREGISTERED, session, receiver=receiver.id, cause=cause, reason=reason)
+        given = dict(self._env.frontier(session))
+        self._output.journal.attest(
+            FactKind.UNREGISTERED, session, receiver=receiver.id, cause=cause, reason=reason, frontier=given
+        )
 
         def go() -> None:
             is_here = self._sessions.serving(session.id) is session

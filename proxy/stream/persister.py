@@ -46,7 +46,7 @@ class Persister:
             failure = failure or error
             if not waits:
                 if failure is None:
-                    self.checkpoints.is_answered(session.id)
+                    self.checkpoints.mark_answered(session.id)
                 on_done(failure)
 
         self.store.save(on_part_done)

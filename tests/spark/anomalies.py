@@ -11,7 +11,7 @@ from tests.spark.runs import Run, origin
 from waypost.facts import Acquisition, Departure, Fact, FactKind, GapCause, RemovalPolicy, encode_fact
 from waypost.identity import GENERATION, Coordinate, Incarnation, Origin, ProxyId, SessionId
 from waypost.keys import OPEN, Key, Protection
-from waypost.records import InterestRegistered, InterestsExpired, Published
+from waypost.records import Closed, InterestRegistered, InterestsExpired, Published
 
 A, B, C, D, E = (origin(site) for site in "ABCDE")
 NOTHING = {A: -1, B: -1}
@@ -57,7 +57,7 @@ class AnomalyRun:
         self.expect("L1", "lost", 2)
         # A session nobody ever received anything for is owed to somebody all the same.
         run.subscribe("nobody", WANTED, {A: mine[5].offset})
-        self.expect("L3", "nobody", 2)
+        self.expect("L5", "nobody", 2)
         # One receiver of two has all.
         self.session("half")
         self.got("half")
@@ -67,7 +67,7 @@ class AnomalyRun:
         # Undrained; and drained, but with a hole in what the receiver wrote.
         run.subscribe("unseen", WANTED, NOTHING)
         self.got("unseen", 7)
-        self.expect("L3", "unseen")
+        self.expect("L5", "unseen")
         self.session("torn")
         self.got("torn", 3)
         del run.journals["torn/r"][0]
@@ -108,7 +108,8 @@ class AnomalyRun:
         self.session("expired")
         run.attest("policy", "expired", subscription="s1", ttl_s=60)
         self.got("expired", 1, 2)
-        run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], policies=[TTL])
+        gone = [mine[1].offset, mine[3].offset]
+        run.attest("removed", "expired", at_ms=60_000, origin=A, offsets=gone, policies=[TTL])
         self.expect("L4", "expired")
         self.expect("L1", "expired")
         # Removed by a policy that nobody had stated.
@@ -159,7 +160,7 @@ class AnomalyRun:
         self.got("left")
         run.attest("attached", "left", receiver="r2")
         run.receive("left", *mine[:6], *self.site_b, receiver="r2")
-        run.attest("unregistered", "left", receiver="r2", cause=Departure.LEFT)
+        run.attest("unregistered", "left", receiver="r2", cause=Departure.LEFT, epoch=1)
         self.expect("L4", "left", 2)
         # An id of two coordinates is lost once, and only if both are.
         self.session("retried", "topic == 'retried'")
@@ -209,7 +210,8 @@ class AnomalyRun:
         """A crash came before the facts; the next start of serving says again what was asked for and promised."""
         run, at = self.run, {"subscription": "s1", "subscription_generation": "1/1", "expression": WANTED}
         run.attest("restated", "restated", **at, epoch=2, frontier=NOTHING, ttl_s=60)
-        run.attest("removed", "restated", epoch=2, origin=A, offsets=[self.site_a[3].offset], policies=[TTL])
+        gone = [self.site_a[3].offset]
+        run.attest("removed", "restated", at_ms=60_000, epoch=2, origin=A, offsets=gone, policies=[TTL])
         run.drain("restated", EVERYTHING)
         self.got("restated", 3, 4)
         self.expect("L4", "restated")
@@ -228,7 +230,7 @@ class AnomalyRun:
                     subscription=name,
                     generation=f"1/{name[1]}",
                 )
-            taken = {"epoch": 1, "origin": A, "offsets": [gone], "policies": list(by)}
+            taken = {"at_ms": 60_000, "epoch": 1, "origin": A, "offsets": [gone], "policies": list(by)}
             if before:
                 run.attest("removed", session, **taken)
             for name, policy in policies.items():
@@ -250,6 +252,10 @@ class AnomalyRun:
         self.expect("L1", "stated too late")
         removed("for both reasons", TTL, COUNT, s1={"ttl_s": 60}, s2={"max_count": 3})
         self.expect("L4", "for both reasons")
+        removed("before its time", TTL, s1={"ttl_s": 60}, s2={"ttl_s": 66})
+        self.expect("L1", "before its time")
+        removed("though few", COUNT, s1={"max_count": 3}, s2={"max_count": 40})
+        self.expect("L1", "though few")
         # The other one had ended before, and its name was used again after.
         removed("wanted by one", RemovalPolicy.TIME_TO_LIVE_BY_LOG, s1={"ttl_s": 60})
         end = {A: gone - 1, B: 10_000}
@@ -294,7 +300,7 @@ class AnomalyRun:
         run, mine = self.run, self.site_a
         self.session("phantom")
         self.got("phantom")
-        run.receive("phantom", Coordinate(Origin(A), 5_000), Coordinate(Origin(B), 5_000))
+        run.receive("phantom", run.something_else("A"), run.something_else("B"))
         self.expect("P1", "phantom", 2)
         self.session("mismatch")
         self.got("mismatch")
@@ -313,15 +319,39 @@ class AnomalyRun:
         run.attest("unsubscribed", "out of life at last", subscription="s1", frontier={A: mine[2].offset, B: -1})
         run.receive("out of life at last", *mine[:5])
         self.expect("P4", "out of life at last", 2)
+        self.ends()
         self.session("altered")
         self.got("altered", 0)
         run.receive("altered", mine[0], digest=7, generation="second")
         self.expect("P5", "altered")
         run.forward("A", self.site_b[0])
         run.forward("A", self.site_b[1], b"\x80")
-        run.forward("A", Coordinate(Origin(B), 6_000))
+        run.forward("A", run.something_else("B"))
         self.expect("P5", "A")
         self.expect("P1", "A")
+
+    def ends(self) -> None:
+        """The session was deleted, or its receiver left for good, and it was given more."""
+        run, mine = self.run, self.site_a
+        cut = {A: mine[5].offset, B: 10_000}
+        run.own(self.session("given after its end"), "a", 1)
+        run.attest("deleted", "given after its end", epoch=1, frontier=cut, reason="asked for")
+        run.attest("released", "given after its end", proxy="a", epoch=1, frontier=cut)
+        self.got("given after its end")
+        self.expect("P4", "given after its end", 2)
+        # An operator's proxy knows less than the owner.
+        run.own(self.session("deleted elsewhere"), "a", 1)
+        self.got("deleted elsewhere")
+        run.fact("another", "deleted", session="deleted elsewhere", epoch=1, frontier=cut, reason="an operator")
+        self.session("given after it left")
+        self.got("given after it left")
+        run.attest("unregistered", "given after it left", receiver="r", cause=Departure.LEFT, epoch=1, frontier=cut)
+        self.expect("P4", "given after it left", 2)
+        self.session("given at a later epoch")
+        run.receive("given at a later epoch", *mine[:6], *self.site_b)
+        run.attest("unregistered", "given at a later epoch", receiver="r", cause=Departure.OPERATOR, epoch=1)
+        run.receive("given at a later epoch", *mine[6:], epoch=2)
+        self.expect("P4", "given at a later epoch", 2)
 
     def places(self) -> None:
         """Who is given a place is owed what lies above it; who was given another one, only what lies above that."""
@@ -400,7 +430,7 @@ class AnomalyRun:
             run.receive(name, later, again)
         run.attest("policy", "first copy removed", subscription="s1", ttl_s=60)
         for name in ("first copy removed", "removed without a policy"):
-            run.attest("removed", name, origin=A, offsets=[first.offset], policies=[TTL])
+            run.attest("removed", name, at_ms=60_000, origin=A, offsets=[first.offset], policies=[TTL])
         run.attest("gap", "told of the first copy", origin=A, offsets=[first.offset] * 2, cause=GapCause.RETENTION)
         self.expect("O2", "first copy removed")
         self.expect("O2", "told of the first copy")
@@ -475,6 +505,8 @@ class AnomalyRun:
         run.receive("far", Coordinate(Origin(E), 4), Coordinate(Origin(D), 40))
         self.expect("A4", "E")
         self.expect("L3", "far")
+        # Somebody has got record 40 of a log with one.
+        self.expect("A1", "D")
         # Nobody can say what these were.
         self.expect("A5", "over a hole", 2)
         self.expect("A5", "far", 2)
@@ -520,6 +552,30 @@ class AnomalyRun:
         self.got("uneven")
         run.fact("uneven/r", "received", session="uneven", receiver="r", proxy="a", epoch=1, origin=A, digests=[1])
         self.expect("A2", "uneven")
+        self.session("without digests")
+        self.got("without digests")
+        about = {"session": "without digests", "receiver": "r", "proxy": "a", "epoch": 1}
+        run.fact("without digests/r", "received", **about, origin=A, offsets=[0])
+        self.expect("A2", "without digests")
+        self.expect("D1", "without digests")
+        run.attest("gap", "of a new cause", origin=A, offsets=[0, 0], cause="flood")
+        self.expect("A2", "of a new cause")
+        self.expect("G1", "of a new cause")
+        run.attest("removed", "by a new policy", origin=A, offsets=[0], policies=["whim"])
+        self.expect("A2", "by a new policy")
+        run.attest("owned", "without a cause", proxy="a", epoch=1)
+        self.expect("A2", "without a cause")
+        journal["strange"] += [
+            run_line("strange", 1, "opened"),
+            b'{"writer":"strange","number":2,"at_ms":0,"kind":"sung","session":"any"}',
+            run_line("strange", 3, "closed"),
+        ]
+        self.expect("A2", "any")
+        # Its end is missing: it appended a marker to a log after all that it says.
+        run.append("A", Closed("proxy/early/life", 7, {}))
+        run.fact("proxy/early/life", "opened")
+        run.fact("proxy/early/life", "marked")
+        self.expect("A1", "proxy/early/life")
         run.subscribe("unreadable", "topic ==", NOTHING)
         run.receive("unreadable", self.site_a[0])
         self.expect("A2", "unreadable")
@@ -531,12 +587,17 @@ class AnomalyRun:
 
     def acknowledgements(self) -> None:
         there = [coordinate.offset for coordinate in self.site_a]
-        self.run.fact("proxies", "acknowledged", origin=A, offsets=[*there, 7_000, 7_001])
+        there += [self.run.something_else("A").offset for _ in range(2)]
+        self.run.fact("proxies", "acknowledged", origin=A, offsets=there)
         self.expect("L1", "proxies", 2)
 
     def in_order(self) -> None:
         for n in range(3):
             self.got(self.session(f"in order {n}"))
+
+
+def run_line(writer: str, number: int, kind: str) -> bytes:
+    return encode_fact(Fact(writer=writer, number=number, at_ms=0, kind=FactKind(kind)))
 
 
 EXCUSABLE = {"L1": "L3", "L2": "L3", "P3": "A5", "P4": "A5", "O1": "A5", "O3": "A5", "O4": "A5"}
@@ -582,7 +643,7 @@ def damaged() -> AnomalyRun:
     planting.damage()
     planting.bad_facts()
     # Written last, and so that nothing is written after them.
-    raw = {name: planting.run.journals.pop(name) for name in ("repeating", "unclosed", "half")}
+    raw = {name: planting.run.journals.pop(name) for name in ("repeating", "unclosed", "half", "strange")}
     planting.run.end(exclude=("D",))
     planting.run.journals.update(raw)
     return planting

@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from waypost.facts import Acquisition, Fact, FactKind, encode_fact
 from waypost.identity import Coordinate, Incarnation, Origin, SiteId, origin_of
 from waypost.keys import OPEN, Protection, texts
@@ -103,7 +105,7 @@ class Run:
         journal = self.journals[writer]
         last = journal[-1] if journal else None
         number = last.number + 1 if isinstance(last, Fact) else len(journal) + 1
-        fact = Fact(writer=writer, number=number, at_ms=0, kind=FactKind(kind), **fields)
+        fact = Fact(writer=writer, number=number, at_ms=fields.pop("at_ms", 0), kind=FactKind(kind), **fields)
         journal.append(fact)
         return fact
 
@@ -168,7 +170,10 @@ class Run:
         self.attest("drained", session, receiver=receiver, frontier=frontier, epoch=epoch)
 
     def end(self, sites: tuple[str, ...] | None = None, exclude: tuple[str, ...] = ()) -> None:
-        """Close every log and every journal, `but` those; what receivers' libraries write is never closed."""
+        """Close every log and every journal, `but` those; what receivers' libraries write is never closed.
+
+        A frontier that is higher than its log stands for the end of the log.
+        """
         for site in sites or tuple(self.logs):
             if site not in exclude:
                 last = max(self.logs[site], default=-1)
@@ -176,10 +181,23 @@ class Run:
                     origin_of(SiteId(site), log_epoch=log_epoch + 1): last for log_epoch in range(self.epochs[site])
                 }
                 self.append(site, Closed("test", 0, origins))
+        self._bound_frontiers()
         for writer in list(self.journals):
             told = [fact.kind for fact in self.journals[writer] if isinstance(fact, Fact)]
             if writer not in exclude and set(told) != {"received"}:
                 self.fact(writer, "closed")
+
+    def _bound_frontiers(self) -> None:
+        ends = {self.origin(site): max(log, default=-1) for site, log in self.logs.items()}
+        for journal in self.journals.values():
+            for number, fact in enumerate(journal):
+                if isinstance(fact, Fact) and fact.frontier:
+                    frontier = {origin: min(upto, ends.get(origin, upto)) for origin, upto in fact.frontier.items()}
+                    journal[number] = structs.replace(fact, frontier=frontier)
+
+    def something_else(self, site: str) -> Coordinate:
+        """Append a record that is no notification; return where one would stand."""
+        return Coordinate(Origin(self.origin(site)), self.append(site, Closed("somebody", 0, {})))
 
     def lines(self) -> list[bytes]:
         facts = (fact for journal in self.journals.values() for fact in journal)

@@ -63,7 +63,8 @@ def two_sites() -> Run:
     at["subscription"] = "s2"
     run.fact("proxy/b/life", "subscribed", **at, expression="topic == 'y'", epoch=1)
     run.fact("proxy/b/life", "policy", session=session, subscription="s1", epoch=1, ttl_s=60)
-    run.fact("proxy/b/life", "removed", session=session, origin=A, offsets=[own[2].offset], epoch=1, policies=[TTL])
+    about = {"session": session, "origin": A, "offsets": [own[2].offset], "epoch": 1, "policies": [TTL]}
+    run.fact("proxy/b/life", "removed", at_ms=60_000, **about)
     run.receive(session, *own[:2], other, *far)
     run.fact("proxy/a/life", "drained", session=session, receiver="r", frontier=EVERYTHING)
     run.end()
@@ -175,6 +176,7 @@ def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: AnomalyRun
         "other_proxy": "a",
         "epoch": 2,
         "proxy": "b",
+        "reason": "handover",
         "note": "epoch 2 went to b by handover",
     }
     (again,) = (example for example in verdict.examples if example["code"] == "D2")
@@ -193,5 +195,5 @@ def test_an_open_horizon_makes_the_verdict_unknown(spark: SparkSession, tmp_path
         run.fact(writer, "closed")
     verdict = judge(spark, locate(str(run.write(tmp_path))))
     assert verdict.verdict == "unknown"
-    assert verdict.counts == {"L3": 2, "A4": 1}
+    assert verdict.counts == {"L5": 2, "A4": 1}
     assert verdict.published == 4

@@ -16,6 +16,7 @@ from waypost.identity import Incarnation
 from waypost.notification import Int64, Notification, Value
 from waypost.records import Published, encode_record
 from waypost.subscription import Expression, SubscriptionError, parse
+from waypost.subscription.parser import read
 
 NAMES = ("a", "b", "c", "d", "e")
 INTEGERS = (0, 1, -1, 2, 3, 5, 7, -7, 31, 32, 33, 64, 255, 2**31 - 1, -(2**31))
@@ -164,8 +165,9 @@ def verdicts(
     spark: SparkSession, expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]
 ) -> list[list[bool | None]]:
     """Judge every notification by every expression, in one job."""
-    compiler = Compiler(names_of(expressions))
-    tests = [compiler.test(expression.tree).alias(f"t{n}") for n, expression in enumerate(expressions)]
+    trees = [read(expression.text) for expression in expressions]
+    compiler = Compiler(names_of(trees))
+    tests = [compiler.test(tree).alias(f"t{n}") for n, tree in enumerate(trees)]
     bodies = [Notification(attributes).body for attributes in notifications]
     raws = [
         (

@@ -151,8 +151,8 @@ class EffectRunner:
         self._node = node
         self._journal, self._journal_due = JournalQueue(), NEVER
         self._appends_until = node.world.clock.time_ms
-        self._admission = AppendAdmission()
         """The time until which appends are under way."""
+        self._admission = AppendAdmission()
 
     def perform(self, effect: effects.Effect) -> None:
         """Start an effect of the engine, which happens later, or fails by the world's faults.

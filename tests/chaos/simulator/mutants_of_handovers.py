@@ -162,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "buries the living",
-        "an owner is taken over although the watch has not told of its row: perhaps an earlier life of it ended",
+        "an owner is taken over although the watch has not told of its row: perhaps an earlier incarnation of it ended",
         replaced(AcquisitionAnswers, "_is_gone", lambda self, session, owner: True),
         ("PHANTOM", "STUCK"),
         kept=("5010098", "5042786"),

@@ -1,0 +1,77 @@
+"""Ends of sessions and of receivers: what is delivered beyond them is out of life (P4).
+
+The owner of a session that is deleted attests `deleted` with the frontier at which it let the session go; another
+proxy, for which an operator deleted it, knows less, and bounds only what is owed. `unregistered` has the frontier
+beyond which its receiver was given nothing.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.finding import Reason, findings
+from spark.journal import SESSION_GENERATION, of_kind
+from spark.obligations import RECEIVER
+from waypost.facts import FactKind
+from waypost.identity import NOTHING
+
+
+def deletions(journal: DataFrame) -> DataFrame:
+    """Return the deletions of sessions that their owners attest: `session`, `generation`, `epoch` and `proxy` of the
+    owner, and `origin`, `upto`: the last offset that it gave, of each origin that it knew.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
+    owned = of_kind(journal, FactKind.OWNED).select(*SESSION_GENERATION, "epoch", "writer", "proxy").distinct()
+    stated = of_kind(journal, FactKind.DELETED).select(*SESSION_GENERATION, "epoch", "writer", "frontier")
+    by_owner = stated.join(owned, on=[*SESSION_GENERATION, "epoch", "writer"])
+    apart = by_owner.select(*SESSION_GENERATION, "epoch", "proxy", F.explode_outer("frontier").alias("origin", "upto"))
+    # An operator who asks the owner itself makes two facts of it.
+    return apart.groupBy(*SESSION_GENERATION, "epoch", "proxy", "origin").agg(F.max("upto").alias("upto"))
+
+
+def after_deletion(journal: DataFrame) -> DataFrame:
+    """Find the deliveries from beyond the end of their session (P4), in the shape of :func:`spark.finding.findings`.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
+    ended = deletions(journal)
+    sessions = ended.groupBy(*SESSION_GENERATION).agg(
+        F.max("epoch").alias("other_epoch"), F.max("proxy").alias("other")
+    )
+    bounds = ended.where(F.col("origin").isNotNull()).groupBy(*SESSION_GENERATION, "origin")
+    given = _deliveries(journal).join(sessions, on=SESSION_GENERATION)
+    joined = given.join(bounds.agg(F.max("upto").alias("upto")), on=[*SESSION_GENERATION, "origin"], how="left")
+    late = joined.where(F.col("offset") > F.coalesce("upto", F.lit(NOTHING)))
+    return findings(late, "P4", _note("session"), reason=Reason.SESSION_DELETED, other_proxy="other")
+
+
+def after_departure(journal: DataFrame) -> DataFrame:
+    """Find the deliveries to receivers that had left for good (P4), in the shape of :func:`spark.finding.findings`.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
+    presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED))
+    last = F.max_by(F.struct("kind", "epoch", "frontier"), F.struct("epoch", "at_ms", "number"))
+    ended = presence.groupBy(*RECEIVER).agg(last.alias("last")).where(F.col("last.kind") == FactKind.UNREGISTERED)
+    left = ended.select(*RECEIVER, F.col("last.epoch").alias("other_epoch"), F.col("last.frontier").alias("given"))
+    joined = _deliveries(journal).join(left, on=RECEIVER)
+    is_later = F.col("epoch") > F.col("other_epoch")
+    upto = F.coalesce(F.try_element_at("given", F.col("origin")), F.lit(NOTHING))
+    is_beyond = (F.col("epoch") == F.col("other_epoch")) & (F.size("given") > 0) & (F.col("offset") > upto)
+    late = joined.withColumn("upto", upto).where(is_later | is_beyond)
+    return findings(late, "P4", _note("receiver"), reason=Reason.RECEIVER_LEFT)
+
+
+def _deliveries(journal: DataFrame) -> DataFrame:
+    facts = of_kind(journal, FactKind.RECEIVED)
+    names = [*RECEIVER, "epoch", "proxy", "writer", "number", "origin"]
+    return facts.select(*names, F.explode("offsets").alias("offset"))
+
+
+def _note(whose: str) -> Column:
+    return F.concat(F.lit(f"beyond the end of its {whose}, which is "), F.coalesce("upto", F.lit(NOTHING)))
