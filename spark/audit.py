@@ -214,6 +214,7 @@ def _verdict(evidence: Evidence) -> Verdict:
         owed=totals["owed"],
         delivered=totals["delivered"],
         lost=counts.get("L1", 0) + counts.get("L2", 0),
+        pending=counts.get("L5", 0),
         duplicated=counts.get("D1", 0) + counts.get("D2", 0),
         examples=_examples(found) if counts else [],
     )

@@ -73,7 +73,7 @@ def _print(verdict: Verdict, source: str, report: Path | None) -> None:
     console.print(f"[bold {_COLOURS[verdict.verdict]}]{verdict.verdict}[/]  {escape(source)}")
     console.print(
         f"{verdict.published:,} published, {verdict.owed:,} owed, {verdict.delivered:,} delivered, "
-        f"{verdict.lost:,} lost, {verdict.duplicated:,} duplicated"
+        f"{verdict.lost:,} lost, {verdict.pending:,} pending, {verdict.duplicated:,} duplicated"
     )
     if verdict.counts:
         console.print(_table(verdict))

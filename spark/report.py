@@ -15,7 +15,7 @@ from spark.schemas import CLASSES, FINDING
 from spark.verdict import Verdict
 
 VERSION = 1
-TOTALS = ("published", "owed", "delivered", "lost", "duplicated")
+TOTALS = ("published", "owed", "delivered", "lost", "pending", "duplicated")
 _LISTED_ON_THE_PAGE = 100
 _WIDE_INTEGERS = ("sequence",)
 """As text in JSON: readers in JavaScript would round what lies above 2**53."""

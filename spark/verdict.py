@@ -27,6 +27,7 @@ class Verdict:
     owed: int
     delivered: int
     lost: int
+    pending: int
     duplicated: int
     examples: list[Finding] = field(default_factory=list, repr=False)
 

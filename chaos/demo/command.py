@@ -45,7 +45,8 @@ def demo(
         run.cluster.stop_proxies()
         screen.write_line("the proxies have ended; Spark reads their logs")
         verdict = _audit(run.cluster.audit_input, root / "report")
-    clean = outcome.result.clean and outcome.is_complete and verdict.verdict == "ok"
+    # Every traveller has come back: nothing may wait for one any more.
+    clean = outcome.result.clean and outcome.is_complete and verdict.verdict == "ok" and not verdict.pending
     _print(outcome, verdict, as_json=json_)
     raise typer.Exit(0 if clean else 1)
 
@@ -77,6 +78,7 @@ def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
         ("owed", f"{result.expected:,}", f"{verdict.owed:,}"),
         ("delivered", f"{result.delivered:,}", f"{verdict.delivered:,}"),
         ("lost", f"{len(result.lost):,}", f"{verdict.lost:,}"),
+        ("pending", "", f"{verdict.pending:,}"),
         ("duplicated", f"{len(result.duplicated):,}", f"{verdict.duplicated:,}"),
         ("phantom", f"{len(result.phantom):,}", ""),
         ("reordered", f"{len(result.reordered):,}", ""),

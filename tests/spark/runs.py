@@ -188,11 +188,14 @@ class Run:
                 self.fact(writer, "closed")
 
     def _bound_frontiers(self) -> None:
-        ends = {self.origin(site): max(log, default=-1) for site, log in self.logs.items()}
+        ends = {site: max(log, default=-1) for site, log in self.logs.items()}
         for journal in self.journals.values():
             for number, fact in enumerate(journal):
                 if isinstance(fact, Fact) and fact.frontier:
-                    frontier = {origin: min(upto, ends.get(origin, upto)) for origin, upto in fact.frontier.items()}
+                    frontier = {
+                        origin: min(upto, ends.get(origin.rpartition("/")[0], upto))
+                        for origin, upto in fact.frontier.items()
+                    }
                     journal[number] = structs.replace(fact, frontier=frontier)
 
     def something_else(self, site: str) -> Coordinate:

@@ -37,7 +37,7 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
     told = json.loads(done.stdout)
     assert told["v"] == 1
     assert told["verdict"] == "violated"
-    assert told["totals"] == {"published": 4, "owed": 3, "delivered": 2, "lost": 1, "duplicated": 0}
+    assert told["totals"] == {"published": 4, "owed": 3, "delivered": 2, "lost": 1, "pending": 0, "duplicated": 0}
     assert [(row["code"], row["count"]) for row in told["classes"]] == [("L1", 1)]
     assert told["findings"][0]["sequence"] == "4"
     assert json.loads((tmp_path / "report" / "audit.json").read_text()) == told
@@ -47,13 +47,21 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
 def test_people_get_a_line_a_table_and_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     example = {"code": "L1", "session": "s", "receiver": "r", "producer": "[bold]p", "site": ""}
     verdict = Verdict(
-        verdict="violated", counts={"L1": 1}, published=4, owed=3, delivered=2, lost=1, duplicated=0, examples=[example]
+        verdict="violated",
+        counts={"L1": 1},
+        published=4,
+        owed=3,
+        delivered=2,
+        lost=1,
+        pending=0,
+        duplicated=0,
+        examples=[example],
     )
     monkeypatch.setattr("spark.audit.run", lambda *_: verdict)
     done = CliRunner().invoke(app, [str(small_run().write(tmp_path))])
     assert done.exit_code == 1
     assert "violated" in done.stdout
-    assert "4 published, 3 owed, 2 delivered, 1 lost, 0 duplicated" in done.stdout
+    assert "4 published, 3 owed, 2 delivered, 1 lost, 0 pending, 0 duplicated" in done.stdout
     assert "L1  session=s receiver=r producer=[bold]p" in done.stdout
 
 
@@ -92,6 +100,7 @@ def test_the_page_escapes_what_clients_chose() -> None:
         owed=1,
         delivered=0,
         lost=1234,
+        pending=0,
         duplicated=0,
         examples=[finding],
     )
@@ -106,7 +115,7 @@ def test_the_page_escapes_what_clients_chose() -> None:
 @pytest.mark.parametrize("verdict", ["ok", "unknown"])
 def test_a_report_is_written_where_there_was_no_folder(verdict: str, tmp_path: Path) -> None:
     write_report(
-        Verdict(verdict=verdict, counts={}, published=1, owed=1, delivered=1, lost=0, duplicated=0),
+        Verdict(verdict=verdict, counts={}, published=1, owed=1, delivered=1, lost=0, pending=0, duplicated=0),
         "run",
         tmp_path / "a" / "b",
     )
