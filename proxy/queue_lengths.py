@@ -13,10 +13,10 @@ from handover.source import SourceState
 from handover.target import TargetState
 from proxy.session.session import Session
 from waypost.limits import (
+    DEFERRED_CHANGES,
     GATE_BUFFER,
-    MAX_SUBSCRIPTIONS_PER_SESSION,
     MOVES_AT_ONCE,
-    PUBLISH_WINDOW,
+    PRODUCER_QUEUE,
     RELAY_OUT_OF_ORDER,
 )
 
@@ -46,10 +46,10 @@ def of_engine(engine: Engine) -> Iterator[Waiting]:
     yield "moves", engine.session_moves.offered, MOVES_AT_ONCE
     # Changes that wait for a frozen session.
     for changes in engine.dispatcher.deferred():
-        yield "changes", changes, MAX_SUBSCRIPTIONS_PER_SESSION
+        yield "changes", changes, DEFERRED_CHANGES
     # Notifications that wait for the append before them.
     for notifications in engine.dispatcher.publishing.waiting():
-        yield "producer", notifications, 2 * PUBLISH_WINDOW
+        yield "producer", notifications, PRODUCER_QUEUE
     # Messages of a relay that wait for one before them.
     for messages in engine.dispatcher.relays.early():
         yield "relay", messages, RELAY_OUT_OF_ORDER

@@ -42,6 +42,8 @@ CREATIONS_PER_S, CREATIONS_AT_ONCE = 500, 1_000
 """Sessions that a proxy makes in a second, and at once after a while without; further clients wait. Each session
 costs the registry, the changelog and the store a write. An attach to an existing session has no such bound."""
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
+DEFERRED_CHANGES = MAX_SUBSCRIPTIONS_PER_SESSION
+"""Requests that wait for a session that is being handed over; past it, more are refused."""
 MAX_RECEIVERS_PER_SESSION = 1000
 MAX_DESCRIPTOR_BYTES = 768 * 1024
 """Bytes of a session without its notifications; past it, a subscription or a receiver more is refused: the
@@ -242,6 +244,8 @@ OUTBOX_BYTES_IN_FLIGHT = 16 * 1024 * 1024
 """Bytes that an outbox publishes ahead of their acknowledgement; the rest waits on the disk."""
 PUBLISH_WINDOW = 4000
 """Publishes without an answer; `publish` waits there."""
+PRODUCER_QUEUE = 2 * PUBLISH_WINDOW
+"""Notifications of one producer that wait for the log; past it, its publishes are refused."""
 MAX_UNANSWERED_PUBLISHES = 2000
 """Publishes of one connection without an answer; past it, it is read no more until some have theirs."""
 DELIVERY_BATCH = 200

@@ -45,7 +45,7 @@ from waypost.errors import (
 )
 from waypost.identity import Origin, ProxyId, SessionId, SubscriptionId
 from waypost.keys import PRODUCER, primed
-from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
+from waypost.limits import DEFERRED_CHANGES
 from waypost.messages import (
     VERSION,
     Acknowledge,
@@ -362,8 +362,8 @@ class ClientDispatcher:
         held = self._attached_to(connection)
         if held is not None and held.role is Role.FROZEN:
             deferred = self._deferred.setdefault(held.id, [])
-            if len(deferred) >= MAX_SUBSCRIPTIONS_PER_SESSION:
-                raise NotServed("too much is asked of a session that stands still; ask again")
+            if len(deferred) >= DEFERRED_CHANGES:
+                raise NotServed(f"{DEFERRED_CHANGES} requests wait for this session, which is handed over; ask again")
             deferred.append((connection, message))
             return None
         if held is None or self._sessions.serving(held.id) is not held:

@@ -21,7 +21,7 @@ from waypost.errors import Altered, BadMessage, LimitExceeded, LogUnavailable, R
 from waypost.facts import FactKind
 from waypost.identity import Incarnation, producer_incarnation
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import FRAME_ATTRIBUTES, MAX_PUBLISH_BATCH, PRODUCERS_PER_CONNECTION, PUBLISH_WINDOW
+from waypost.limits import FRAME_ATTRIBUTES, MAX_PUBLISH_BATCH, PRODUCER_QUEUE, PRODUCERS_PER_CONNECTION
 from waypost.messages import LARGEST, Acknowledged, Publish
 from waypost.notification import attribute_count, check_size, decode_body
 from waypost.records import Published
@@ -114,8 +114,9 @@ class PublishHandler:
         failed = producer.connections.get(connection)
         if failed is not None and message.first > failed:
             raise LogUnavailable(f"publish {failed} failed; send again from there")
-        if producer.queued + len(records) > 2 * PUBLISH_WINDOW:
-            raise LimitExceeded(f"over {2 * PUBLISH_WINDOW} notifications wait for the log", field="bodies")
+        if producer.queued + len(records) > PRODUCER_QUEUE:
+            why = f"over {PRODUCER_QUEUE} notifications wait for the log; wait for answers, then publish again"
+            raise LimitExceeded(why, field="bodies")
         producer.waiting.append(_Frame(connection, message, records))
         producer.queued += len(records)
         self._unanswered[connection] += len(records)

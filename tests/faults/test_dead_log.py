@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -54,7 +53,7 @@ async def publishing(proxy: ProxyProcess) -> AsyncIterator[None]:
 @pytest.mark.parametrize("fault", ["killed", "paused"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 async def test_proxy_without_its_log_is_not_ready(
-    fault: str, busy: bool, broker: KafkaServer, proxy: ProxyProcess, tmp_path: Path
+    fault: str, busy: bool, broker: KafkaServer, proxy: ProxyProcess
 ) -> None:
     await until_seen(proxy.ready, "the proxy is ready")
     async with publishing(proxy) if busy else contextlib.nullcontext():

@@ -247,7 +247,7 @@ def test_help_tells_the_exit_statuses() -> None:
     assert "Exit status: 0 done; 1 the answer is no" in " ".join(run("--help").stdout.split())
 
 
-def test_a_fault_inside_is_one_line_and_status_70(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_inside_is_one_line_and_status_70() -> None:
     script = """
 import sys
 from node.cli.app import main

@@ -115,11 +115,14 @@ async def test_peer_without_a_certificate_is_refused(cluster: Cluster, papers: P
         assert isinstance(decode_introduction(await certified.recv()), PeerChallenge)
 
 
-async def test_another_authoritys_certificate_is_none(cluster: Cluster, papers: Papers, tmp_path: Path) -> None:
+async def test_another_authoritys_certificate_is_none(cluster: Cluster, papers: Papers) -> None:
+    url = f"{cluster.proxies['a1'].url}/v1/client"
+    async with connect(url, ssl=papers.client("somebody")):
+        pass
     context = papers.client()
     trustme.CA().issue_cert("eve@example.org", common_name="eve").configure_cert(context)
     with pytest.raises((OSError, websockets.WebSocketException)):
-        async with connect(f"{cluster.proxies['a1'].url}/v1/client", ssl=context) as socket:
+        async with connect(url, ssl=context) as socket:
             await socket.send(msgspec.msgpack.encode("hello"))
             await socket.recv()
 
