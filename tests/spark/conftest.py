@@ -12,9 +12,13 @@ from spark import session as sessions
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves sockets of collected results to the garbage collector, which says so whenever it runs."""
+    """All that use Spark go to one worker: a second Spark costs a minute before it is as fast as the first.
+
+    PySpark leaves sockets of collected results to the garbage collector, which says so whenever it runs.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
