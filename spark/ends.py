@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from spark.finding import Reason, findings
 from spark.journal import SESSION_GENERATION, of_kind
-from spark.obligations import RECEIVER
+from spark.obligations import RECEIVER, deliveries
 from waypost.facts import FactKind
 from waypost.identity import NOTHING
 
@@ -43,10 +43,23 @@ def after_deletion(journal: DataFrame) -> DataFrame:
         F.max("epoch").alias("other_epoch"), F.max("proxy").alias("other")
     )
     bounds = ended.where(F.col("origin").isNotNull()).groupBy(*SESSION_GENERATION, "origin")
-    given = _deliveries(journal).join(sessions, on=SESSION_GENERATION)
+    given = deliveries(journal).join(sessions, on=SESSION_GENERATION)
     joined = given.join(bounds.agg(F.max("upto").alias("upto")), on=[*SESSION_GENERATION, "origin"], how="left")
     late = joined.where(F.col("offset") > F.coalesce("upto", F.lit(NOTHING)))
     return findings(late, "P4", _note("session"), reason=Reason.SESSION_DELETED, other_proxy="other")
+
+
+def departures(journal: DataFrame) -> DataFrame:
+    """Return the receivers that left for good: `session`, `generation`, `receiver`; `left_at`, the epoch, and `given`,
+    the frontier beyond which the receiver was given nothing. Those that registered or attached after that are left out.
+
+    Args:
+        journal: facts, each once (:func:`spark.journal.once`).
+    """
+    presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED))
+    last = F.max_by(F.struct("kind", "epoch", "frontier"), F.struct("epoch", "at_ms", "number"))
+    left = presence.groupBy(*RECEIVER).agg(last.alias("last")).where(F.col("last.kind") == FactKind.UNREGISTERED)
+    return left.select(*RECEIVER, F.col("last.epoch").alias("left_at"), F.col("last.frontier").alias("given"))
 
 
 def after_departure(journal: DataFrame) -> DataFrame:
@@ -55,22 +68,12 @@ def after_departure(journal: DataFrame) -> DataFrame:
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED))
-    last = F.max_by(F.struct("kind", "epoch", "frontier"), F.struct("epoch", "at_ms", "number"))
-    ended = presence.groupBy(*RECEIVER).agg(last.alias("last")).where(F.col("last.kind") == FactKind.UNREGISTERED)
-    left = ended.select(*RECEIVER, F.col("last.epoch").alias("other_epoch"), F.col("last.frontier").alias("given"))
-    joined = _deliveries(journal).join(left, on=RECEIVER)
-    is_later = F.col("epoch") > F.col("other_epoch")
+    joined = deliveries(journal).join(departures(journal), on=RECEIVER)
+    is_later = F.col("epoch") > F.col("left_at")
     upto = F.coalesce(F.try_element_at("given", F.col("origin")), F.lit(NOTHING))
-    is_beyond = (F.col("epoch") == F.col("other_epoch")) & (F.size("given") > 0) & (F.col("offset") > upto)
+    is_beyond = (F.col("epoch") == F.col("left_at")) & (F.size("given") > 0) & (F.col("offset") > upto)
     late = joined.withColumn("upto", upto).where(is_later | is_beyond)
-    return findings(late, "P4", _note("receiver"), reason=Reason.RECEIVER_LEFT)
-
-
-def _deliveries(journal: DataFrame) -> DataFrame:
-    facts = of_kind(journal, FactKind.RECEIVED)
-    names = [*RECEIVER, "epoch", "proxy", "writer", "number", "origin"]
-    return facts.select(*names, F.explode("offsets").alias("offset"))
+    return findings(late, "P4", _note("receiver"), reason=Reason.RECEIVER_LEFT, other_epoch="left_at")
 
 
 def _note(whose: str) -> Column:

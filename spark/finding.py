@@ -59,7 +59,7 @@ class Reason(StrEnum):
     WRITER_SILENT = "writer-silent"
     """A1: a site log speaks of the writer, and no fact of it is there."""
     WRITER_ENDS_EARLY = "writer-ends-early"
-    """A1: a site log has more closing markers of the writer than it attests."""
+    """A1: a closing marker of the writer in a site log is younger than all its facts."""
     NO_FACT = "no-fact"
     """A2: a line of a journal that is none."""
     UNKNOWN_KIND = "unknown-kind"

@@ -239,13 +239,14 @@ def behind_markers(journal: DataFrame, dropped: DataFrame, markers: DataFrame) -
     Args:
         journal: facts, each once (:func:`once`).
         dropped: as of :func:`not_closed`: a proxy that was killed may not have come to it.
-        markers: `writer` and `marked_ms` (:func:`spark.sitelogs.markers`).
+        markers: `proxy`, `incarnation` and `marked_ms` (:func:`spark.sitelogs.markers`).
 
     Returns:
         One row for each writer, as :func:`spark.finding.findings` shapes it.
     """
     last = journal.groupBy("writer").agg(F.max("number").alias("number"), F.max("at_ms").alias("last_ms"))
-    behind = last.join(markers, on="writer").where(F.col("last_ms") < F.col("marked_ms"))
+    marked = markers.select(_writer().alias("writer"), "marked_ms")
+    behind = last.join(marked, on="writer").where(F.col("last_ms") < F.col("marked_ms"))
     left = behind.join(ended(journal, dropped), on="writer", how="left_anti")
     note = "a closing marker of this writer is younger than all its facts"
     return findings(left, "A1", note, reason=Reason.WRITER_ENDS_EARLY, lacks=JOURNALS)

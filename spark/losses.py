@@ -28,6 +28,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.comparison import LOST
+from spark.ends import departures
 from spark.finding import Reason, findings
 from spark.journal import SESSION_GENERATION, of_kind, torn_receivers
 from spark.obligations import KEY
@@ -101,12 +102,13 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
     stated = of_kind(journal, FactKind.DRAINED).select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
     drained = stated.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
     torn = torn_receivers(journal).withColumn("is_torn", F.lit(True))
+    gone = departures(journal).select(*_RECEIVER, F.lit(True).alias("is_gone"))
     joined = (
         missed.join(horizons, on="origin", how="left")
         .join(drained, on=[*_RECEIVER, "origin"], how="left")
         .join(torn, on=_RECEIVER, how="left")
         .join(_passed(journal), on=[*_RECEIVER, "origin"], how="left")
-        .join(_gone(journal), on=_RECEIVER, how="left")
+        .join(gone, on=_RECEIVER, how="left")
     )
     is_torn, is_beyond = F.col("is_torn").isNotNull(), {}
     for name in ("closed_upto", "drained_upto", "passed_upto"):
@@ -126,13 +128,6 @@ def _passed(journal: DataFrame) -> DataFrame:
     """Return `passed_upto`, by receiver and origin: the highest offset that it got in the order of the log."""
     facts = of_kind(journal, FactKind.RECEIVED).where(~F.col("order").isin(*filter(goes_by_attributes, ORDERS)))
     return facts.groupBy(*_RECEIVER, "origin").agg(F.max(F.array_max("offsets")).alias("passed_upto"))
-
-
-def _gone(journal: DataFrame) -> DataFrame:
-    """Return the receivers that were unregistered, and neither registered nor attached again after that."""
-    presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED))
-    last = F.max_by(F.col("kind") == FactKind.UNREGISTERED, F.struct("epoch", "at_ms", "number"))
-    return presence.groupBy(*_RECEIVER).agg(last.alias("is_gone"))
 
 
 def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:

@@ -65,16 +65,17 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
     stated = copies.withColumns({"home": site_of("origin"), "at": F.col("offset")}).join(
         later, on=["home", "at", *identity], how="left_anti"
     )
-    grouped = stated.groupBy("origin", "offset").agg(
+    grouped = stated.groupBy(*_COORDINATE).agg(
         F.count_distinct(F.struct(*identity)).alias("different"),
-        *(F.first(name).alias(name) for name in _PUBLISHED[2:]),
+        *(F.first(name).alias(name) for name in _PUBLISHED if name not in _COORDINATE),
     )
     return grouped.where(F.col("different") == 1).select(*_PUBLISHED)
 
 
+_COORDINATE = ("origin", "offset")
 _PUBLISHED = (
-    *("origin", "offset", "producer", "incarnation", "sequence", "digest", "at_ms", "keys", "secure_only", "matched"),
-)
+    *_COORDINATE, "producer", "incarnation", "sequence", "digest", "at_ms", "keys", "secure_only", "matched",
+)  # fmt: skip
 
 
 def expired_incarnations(records: DataFrame) -> DataFrame:
@@ -110,15 +111,14 @@ def site_of(origin: str) -> Column:
 
 
 def markers(records: DataFrame) -> DataFrame:
-    """Return the closing markers that proxies appended: `writer`, of the proxy's facts, and `marked_ms`, the time of
-    its last marker.
+    """Return the incarnations of proxies that appended closing markers: `proxy`, `incarnation`, and `marked_ms`, the
+    time of the last one.
 
     Args:
         records: of all logs, as :func:`matched` returns them.
     """
     of_proxies = records.where((F.col("kind") == "closed") & F.col("producer").isNotNull())
-    writer = F.concat_ws("/", F.lit("proxy"), "producer", "incarnation").alias("writer")
-    return of_proxies.groupBy(writer).agg(F.max("at_ms").alias("marked_ms"))
+    return of_proxies.groupBy(F.col("producer").alias("proxy"), "incarnation").agg(F.max("at_ms").alias("marked_ms"))
 
 
 def extents(records: DataFrame) -> DataFrame:

@@ -17,12 +17,18 @@ from typer.testing import CliRunner
 from spark.audit import worst_first
 from spark.command import audit
 from spark.report import document, page, write_report
-from spark.verdict import Verdict
+from spark.verdict import Finding, Verdict
 from tests.spark.test_readers import small_run
 from waypost.errors import WaypostError
 
 app = typer.Typer(rich_markup_mode=None)
 app.command()(audit)
+
+
+def violated(example: Finding, *, lost: int, **totals: int) -> Verdict:
+    """Return a verdict on a run with so many losses, of which one is an example."""
+    counts = {"L1": lost}
+    return Verdict(verdict="violated", counts=counts, lost=lost, pending=0, duplicated=0, examples=[example], **totals)
 
 
 def test_violations_are_listed_before_other_findings() -> None:
@@ -46,17 +52,7 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
 
 def test_people_get_a_line_a_table_and_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     example = {"code": "L1", "session": "s", "receiver": "r", "producer": "[bold]p", "site": ""}
-    verdict = Verdict(
-        verdict="violated",
-        counts={"L1": 1},
-        published=4,
-        owed=3,
-        delivered=2,
-        lost=1,
-        pending=0,
-        duplicated=0,
-        examples=[example],
-    )
+    verdict = violated(example, published=4, owed=3, delivered=2, lost=1)
     monkeypatch.setattr("spark.audit.run", lambda *_: verdict)
     done = CliRunner().invoke(app, [str(small_run().write(tmp_path))])
     assert done.exit_code == 1
@@ -93,17 +89,7 @@ class Visible(HTMLParser):
 def test_the_page_escapes_what_clients_chose() -> None:
     evil = "<script>alert(1)</script>"
     finding = {"code": "L1", "session": evil, "producer": '"><img src=x>', "sequence": 2**60}
-    verdict = Verdict(
-        verdict="violated",
-        counts={"L1": 1234},
-        published=1,
-        owed=1,
-        delivered=0,
-        lost=1234,
-        pending=0,
-        duplicated=0,
-        examples=[finding],
-    )
+    verdict = violated(finding, published=1, owed=1, delivered=0, lost=1234)
     text = page(verdict, evil)
     reader = Visible()
     reader.feed(text)

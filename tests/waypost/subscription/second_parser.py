@@ -12,7 +12,6 @@ import unicodedata
 from waypost.notification import Int64, Value
 from waypost.subscription.tree import Binary, Call, Compare, Literal, Name, Node, Not, Unary, join
 
-LOGIC, ARITHMETIC = 4, 12
 LEVELS = [
     *(("||",), ("^^",), ("&&",)),
     ("!",),
