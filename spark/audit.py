@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from spark import classification, comparison, connector, doubt, epochs, obligations, readers, sitelogs
 from spark import journal as journals
 from spark import session as sessions
 from spark.classification import Evidence
-from spark.compiler import UNUSABLE, Compiler, names_of
 from spark.epochs import Epochs
+from spark.matcher import Matcher
 from spark.report import write_report
 from spark.schemas import CLASSES, EXPRESSION, OK, UNKNOWN, VIOLATED
+from spark.session import keep
 from spark.source import Source, Topics, locate
 from spark.verdict import MAX_EXAMPLES, Finding, Verdict
 from waypost.errors import LogUnavailable
 from waypost.facts import FactKind
-from waypost.subscription.parser import read
-from waypost.subscription.tree import Node
 
 
 def run(input: str, report: Path | None = None, progress: Callable[[str], None] = lambda line: None) -> Verdict:
@@ -88,22 +86,13 @@ SMALL_BYTES, SMALL_ROWS = 16 * 1024 * 1024, 50_000
 """A run below these is audited with fewer partitions, and without code generation."""
 
 
-def _keep(frame: DataFrame) -> DataFrame:
-    """Compute a frame that several steps need, and keep it, in memory and past that on disk, as long as it is used.
-
-    Its plan is cut off: else every step would plan all the steps before it again, which takes longer than the work.
-    """
-    return frame.localCheckpoint(eager=True)
-
-
 def _judged(spark: SparkSession, source: Source, progress: Callable[[str], None]) -> Verdict:
     with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
         progress("reading the journals")
-        facts = _keep(journals.numbered(readers.journals(spark, source)))
+        facts = keep(journals.numbered(readers.journals(spark, source)))
         program = _program(spark, journals.once(facts))
-        progress(f"reading the site logs, by {len(program.tests):,} expressions")
-        records = readers.logs(spark, source, tuple(program.compiler.names))
-        logs = _logs(spark, source, program, _keep(sitelogs.matched(records, program.compiler, program.tests)))
+        progress(f"reading the site logs, by {len(program.matcher.texts):,} expressions")
+        logs = _logs(spark, source, program.matcher, keep(readers.logs(spark, source, program.matcher)))
         facts_count, records_count = facts.count(), logs.records.count()
         rows = facts_count + records_count
         progress(f"comparing {facts_count:,} facts with {records_count:,} records")
@@ -121,25 +110,24 @@ class _Logs:
     copies: DataFrame | None
 
 
-def _logs(spark: SparkSession, source: Source, program: _Program, records: DataFrame) -> _Logs:
+def _logs(spark: SparkSession, source: Source, matcher: Matcher, records: DataFrame) -> _Logs:
     """Return the site logs. Where one lost its end, all are read again: other logs may have copies of what was lost."""
-    extents = _keep(sitelogs.extents(records))
+    extents = keep(sitelogs.extents(records))
     known = epochs.of(records, extents)
     if not known:
         return _Logs(records, extents, known, None)
-    records = _keep(epochs.with_origins(records, known))
+    records = keep(epochs.with_origins(records, known))
     beyond = {end.origin: end.first for end in known.lost}
-    copies = readers.copies(spark, source, tuple(program.compiler.names), beyond)
-    matched = sitelogs.matched(copies, program.compiler, program.tests)
-    return _Logs(records, extents, known, _keep(sitelogs.copied(matched, records)))
+    copies = readers.copies(spark, source, matcher, beyond)
+    return _Logs(records, extents, known, keep(sitelogs.copied(copies, records)))
 
 
 def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool) -> Evidence:
     journal, records, spark = journals.once(facts), logs.records, facts.sparkSession
     continued = epochs.continued(spark, logs.epochs) if logs.epochs else None
-    asked = _keep(obligations.subscriptions(journal, expressions, continued))
+    asked = keep(obligations.subscriptions(journal, expressions, continued))
     wanted = obligations.wants(asked, obligations.receivers(journal))
-    holes = _keep(sitelogs.holes(records, logs.extents, dense))
+    holes = keep(sitelogs.holes(records, logs.extents, dense))
     unknown = holes.unionByName(sitelogs.unreadable(records))
     truth = sitelogs.published(records)
     if logs.copies is not None:
@@ -152,48 +140,35 @@ def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool
         records=records,
         logs=logs.extents,
         holes=holes,
-        unknown=_keep(unknown),
+        unknown=keep(unknown),
         subscriptions=asked,
         wanted=wanted,
-        judged=_keep(comparison.judged(stood, obligations.deliveries(journal), line)),
+        judged=keep(comparison.judged(stood, obligations.deliveries(journal), line)),
         epochs=logs.epochs,
         copies=logs.copies,
         is_dense=dense,
     )
     if not logs.epochs:
         return evidence
-    return replace(evidence, judged=_keep(classification.with_unreported(evidence)))
+    return replace(evidence, judged=keep(classification.with_unreported(evidence)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """Every distinct expression, compiled once, and the table of those that could be."""
+    """Every distinct expression, and the table that gives each its number and says whether it can be evaluated."""
 
-    compiler: Compiler
-    tests: dict[int, Column]
+    matcher: Matcher
     expressions: DataFrame
 
 
 def _program(spark: SparkSession, journal: DataFrame) -> _Program:
-    texts = [row[0] for row in _distinct_expressions(journal).collect()]
-    parsed = {number: tree for number, text in enumerate(texts) if (tree := _parsed(text))}
-    compiler, tests = Compiler(names_of(parsed.values())), {}
-    for number, tree in parsed.items():
-        with suppress(*UNUSABLE):
-            tests[number] = compiler.test(tree)
-    table = [(text, number, number in tests) for number, text in enumerate(texts)]
-    return _Program(compiler, tests, spark.createDataFrame(table, EXPRESSION))
+    matcher = Matcher([row[0] for row in _distinct_expressions(journal).collect()])
+    table = [(text, number, matcher.is_usable(number)) for number, text in enumerate(matcher.texts)]
+    return _Program(matcher, spark.createDataFrame(table, EXPRESSION))
 
 
 def _distinct_expressions(journal: DataFrame) -> DataFrame:
     return journals.of_kind(journal, FactKind.SUBSCRIBED).select("expression").distinct().orderBy("expression")
-
-
-def _parsed(text: str) -> Node | None:
-    try:
-        return read(text)
-    except UNUSABLE:
-        return None
 
 
 def _verdict(evidence: Evidence) -> Verdict:
@@ -201,7 +176,7 @@ def _verdict(evidence: Evidence) -> Verdict:
     second_looks = [code for code in (comparison.LOST, comparison.STRAY, comparison.RETRIED) if totals[code] > 0]
     found = classification.all_findings(evidence, second_looks)
     # A union has as many partitions as all its parts together, nearly all of them empty.
-    found = doubt.weighed(_keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
+    found = doubt.weighed(keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
     counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}
     return Verdict(
         verdict=overall(counts),

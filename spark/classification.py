@@ -25,7 +25,7 @@ class Evidence:
     facts: DataFrame
     """All facts, numbered (:func:`spark.journal.numbered`), with repeats and unusable lines."""
     records: DataFrame
-    """The records of all site logs, with `matched` instead of attributes (:func:`spark.sitelogs.matched`)."""
+    """The records of all site logs (:func:`spark.readers.logs`)."""
     logs: DataFrame
     """The extent of each site log (:func:`spark.sitelogs.extents`)."""
     holes: DataFrame

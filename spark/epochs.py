@@ -169,7 +169,7 @@ def of(records: DataFrame, logs: DataFrame) -> Epochs:
     """Return the log epochs of all site logs, from the records that name one, which a Spark job collects: they are few.
 
     Args:
-        records: of all logs, as :func:`spark.sitelogs.matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
         logs: extents (:func:`spark.sitelogs.extents`).
     """
     rows = records.where(F.col("kind") == LOG_BEGUN).select("site", "position", "begun").collect()
@@ -187,7 +187,7 @@ def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:
     of no origin gets the kind `nobodys`.
 
     Args:
-        records: of all logs, as :func:`spark.sitelogs.matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
         epochs: of all logs; at least one log is in more than its first one.
     """
     spark = records.sparkSession

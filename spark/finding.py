@@ -20,7 +20,7 @@ JOURNALS, LOGS, EVERYTHING, SESSION = "journals", "logs", "everything", "session
 
 class Reason(StrEnum):
     """The reason of a finding, where its class has several. Besides these, a reason is a code of the facts: an
-    :class:`~waypost.facts.Acquisition` (L2), a :class:`~waypost.facts.RemovalPolicy` (L4), a
+    :class:`~waypost.facts.OwnedCause` (L2), a :class:`~waypost.facts.RemovalPolicy` (L4), a
     :class:`~waypost.facts.GapCause` (L4, G1), or the code of the class that a doubtful delivery looks like (A5).
     """
 

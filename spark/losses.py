@@ -33,7 +33,7 @@ from spark.finding import Reason, findings
 from spark.journal import SESSION_GENERATION, of_kind, torn_receivers
 from spark.obligations import KEY
 from spark.obligations import RECEIVER as _RECEIVER
-from waypost.facts import Acquisition, FactKind, GapCause, RemovalPolicy
+from waypost.facts import FactKind, GapCause, OwnedCause, RemovalPolicy
 from waypost.identity import NOTHING
 from waypost.queue import ORDERS, goes_by_attributes
 
@@ -43,7 +43,7 @@ _ANNOUNCED_RANK = 9
 """The rank of a notification in a gap that its receiver was told of."""
 CLOCKS_MS = 5_000
 """The most that the clocks of two proxies may differ: by so much a time to live may have passed too early."""
-HANDOVERS = (Acquisition.HANDOVER, Acquisition.FAILOVER, Acquisition.THAW)
+HANDOVERS = (OwnedCause.HANDOVER, OwnedCause.FAILOVER, OwnedCause.THAW)
 """Causes of `owned` that mean that another proxy, or the same after a break, took over."""
 
 _IDENTITY = [*_RECEIVER, "producer", "incarnation", "sequence"]

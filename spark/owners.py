@@ -14,13 +14,13 @@ from spark import doubt, ends
 from spark import journal as journals
 from spark.finding import Reason, findings
 from spark.journal import of_kind, proxy_of
-from waypost.facts import TRANSFER_ENDS, Acquisition, FactKind
+from waypost.facts import TRANSFER_ENDS, FactKind, OwnedCause
 from waypost.identity import NOTHING
 
 TRANSFER_MS = 60_000
 """Time for a phase of a transfer, in ms by the clock of its proxy, as long as nothing else says that it is over."""
 
-CONTINUING = (Acquisition.HANDOVER, Acquisition.THAW)
+CONTINUING = (OwnedCause.HANDOVER, OwnedCause.THAW)
 """Causes of `owned` after which the owner begins where the owner before had come to; a store may be behind."""
 
 _OWNERSHIP = ["session", "epoch"]

@@ -1,7 +1,7 @@
 """The input end: site logs and journals as DataFrames, from the embedded form or from Kafka.
 
-The journals are read first, because their subscriptions name the attributes that are needed; `logs` then decodes those
-and no others.
+The journals are read first, because their subscriptions have the expressions by which `logs` then tests every
+notification, as it decodes it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark import record_rows
+from spark.matcher import Matcher
 from spark.record_rows import Raw, Row, rows
 from spark.schemas import FACT, RECORD
 from spark.session import require_connector
@@ -45,36 +46,36 @@ def journals(spark: SparkSession, source: Source) -> DataFrame:
     return parse_facts(_union([_journal_topic(spark, source, site) for site in source.servers]))
 
 
-def logs(spark: SparkSession, source: Source, names: tuple[str, ...]) -> DataFrame:
+def logs(spark: SparkSession, source: Source, matcher: Matcher) -> DataFrame:
     """Return all records of all site logs, of the shape :data:`spark.schemas.RECORD`. They are read when the frame is
     used.
 
     Args:
         spark: the session.
         source: the run.
-        names: the attributes of notifications to decode, in this order.
+        matcher: the expressions by which notifications are tested.
 
     Raises:
         BadInput: a file is no site log, or all are empty.
         BadConfiguration: the source is Kafka, and this session has no connector.
     """
-    return _decoded(spark, source, partial(rows, names=names))
+    return _decoded(spark, source, partial(rows, matcher=matcher))
 
 
-def copies(spark: SparkSession, source: Source, names: tuple[str, ...], beyond: dict[str, int]) -> DataFrame:
+def copies(spark: SparkSession, source: Source, matcher: Matcher, beyond: dict[str, int]) -> DataFrame:
     """Return the copies, in other sites' logs, of notifications that their own log lost: records of the kind `copy`.
 
     Args:
         spark: the session.
         source: the run.
-        names: the attributes to decode, in this order.
+        matcher: the expressions by which notifications are tested.
         beyond: origin that has ended -> the first offset that its log does not have.
 
     Raises:
         BadInput: a file is no site log, or all are empty.
         BadConfiguration: the source is Kafka, and this session has no connector.
     """
-    return _decoded(spark, source, partial(record_rows.copies, names=names, beyond=beyond))
+    return _decoded(spark, source, partial(record_rows.copies, matcher=matcher, beyond=beyond))
 
 
 def _decoded(spark: SparkSession, source: Source, decode: Decode) -> DataFrame:

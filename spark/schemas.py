@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import types as T
 
-from waypost.facts import Acquisition, Departure, FactKind, GapCause
+from waypost.facts import Departure, FactKind, GapCause, OwnedCause
 
 _STRING, _LONG, _INT = T.StringType(), T.LongType(), T.IntegerType()
 _OFFSETS = T.MapType(_STRING, _LONG, valueContainsNull=False)
@@ -20,18 +20,6 @@ _OFFSETS = T.MapType(_STRING, _LONG, valueContainsNull=False)
 def _fields(**types: T.DataType) -> list[T.StructField]:
     return [T.StructField(name, kind) for name, kind in types.items()]
 
-
-# ---------------------------------------------------------------- attribute values
-
-INT32, INT64, REAL64, STRING, OPAQUE = 1, 2, 3, 4, 5
-"""Codes of the five types. The wider number has the higher code, so promotion is the greatest of two."""
-
-ATTRIBUTES: Final = ("kinds", "integers", "reals", "texts")
-"""Parallel arrays, one element per attribute that any expression names; `kinds` is null where it is absent.
-
-`integers` holds an int32, an int64, or the length of an opaque: its length is all that the language can ask.
-Flat arrays of plain values, because they cross from Python to the JVM in a third of the time of nested ones.
-"""
 
 # ---------------------------------------------------------------- evidence
 
@@ -58,10 +46,9 @@ RECORD: Final = T.StructType(
         ),
         keys=T.ArrayType(_STRING),  # that were published with it, as the journal writes them; null: none
         secure_only=T.BooleanType(),  # it goes only where keys meet
-        kinds=T.ArrayType(_INT),
-        integers=T.ArrayType(_LONG),
-        reals=T.ArrayType(T.DoubleType()),
-        texts=T.ArrayType(_STRING),
+        # The numbers of the expressions that are true of a published notification or a copy; null: another record, or
+        # its body is unusable.
+        matched=T.ArrayType(_INT, containsNull=False),
     )
 )
 
@@ -127,7 +114,7 @@ REQUIRED: Final[dict[FactKind, tuple[str, ...]]] = {
 }
 """Fields without which a fact of a kind says nothing. An empty frontier is one."""
 CODES: Final[dict[FactKind, type[StrEnum]]] = {
-    FactKind.OWNED: Acquisition,
+    FactKind.OWNED: OwnedCause,
     FactKind.UNREGISTERED: Departure,
     FactKind.GAP: GapCause,
 }

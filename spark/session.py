@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark import connector
 from waypost.errors import BadConfiguration
@@ -26,6 +26,9 @@ LOOPBACK = "127.0.0.1"
 SHUFFLE_PARTITIONS = 8
 _FOR_A_SMALL_RUN = {
     "spark.sql.shuffle.partitions": "1",
+    # What is in one partition needs no shuffle; Spark, which cannot know the size of what is kept, would shuffle it.
+    "spark.sql.defaultSizeInBytes": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -124,6 +127,16 @@ def tuned(session: SparkSession, small: bool) -> Iterator[None]:
                 session.conf.unset(key)
             else:
                 session.conf.set(key, old)
+
+
+def keep(frame: DataFrame) -> DataFrame:
+    """Compute a frame that several steps need, and keep it, in memory and past that on disk, as long as it is used.
+
+    Its plan is cut off: else every step would plan all the steps before it again, which takes longer than the work. In
+    a small run (:func:`tuned`) it is one partition.
+    """
+    is_small = frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1"
+    return (frame.coalesce(1) if is_small else frame).localCheckpoint(eager=True)
 
 
 def require_connector(session: SparkSession) -> None:

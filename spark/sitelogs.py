@@ -11,32 +11,11 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.compiler import Compiler
 from spark.finding import EVERYTHING, LOGS, Reason, findings
-from spark.schemas import ATTRIBUTES
 from waypost.facts import FactKind
 
 COPY = "copy"
 """The kind of a record of another log with a notification that its own log lost."""
-
-
-def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) -> DataFrame:
-    """Replace the attributes of records by the column `matched`: the numbers of the tests that are true of a published
-    record or a copy.
-
-    `matched` is null for other records, and where the body could not be read.
-
-    Args:
-        records: of the shape :data:`spark.schemas.RECORD`.
-        compiler: has compiled the tests.
-        tests: number of an expression -> its test.
-    """
-    hits = [F.when(test, F.lit(number)) for number, test in tests.items()]
-    numbers = F.array_compact(F.array(*hits)) if hits else F.array().cast("array<int>")
-    is_readable = F.col("kind").isin("published", COPY) & F.col("note").isNull()
-    staged = compiler.with_stages(records)
-    plain = [name for name in records.columns if name not in ATTRIBUTES]
-    return staged.select(*plain, F.when(is_readable, numbers).alias("matched"))
 
 
 def published(records: DataFrame) -> DataFrame:
@@ -44,7 +23,7 @@ def published(records: DataFrame) -> DataFrame:
     `digest`, `at_ms`, `keys`, `secure_only`, `matched`.
 
     Args:
-        records: as :func:`matched` returns them.
+        records: of the shape :data:`spark.schemas.RECORD`.
     """
     return records.where(F.col("kind") == "published").select(*_PUBLISHED)
 
@@ -55,7 +34,7 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
     Those whose copies differ are left out, and those that were appended to the log again after it had lost its end.
 
     Args:
-        copies: of :func:`spark.readers.copies`, as :func:`matched` returns them.
+        copies: as :func:`spark.readers.copies` returns them.
         records: of all logs, with the origins of their log epochs (:func:`spark.epochs.with_origins`).
     """
     identity = ["producer", "incarnation", "sequence", "digest"]
@@ -82,7 +61,7 @@ def expired_incarnations(records: DataFrame) -> DataFrame:
     """Return the incarnations of proxies whose lease ended, as the site logs say: `proxy`, `incarnation`.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
     """
     ends = records.where(F.col("kind") == "interests-expired")
     return ends.select(F.col("producer").alias("proxy"), "incarnation").distinct()
@@ -95,7 +74,7 @@ def seen(records: DataFrame) -> DataFrame:
     Those of which only the end is known are left out: one may end before it writes its first fact.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
     """
     stated = records.where(F.col("kind").isin("interest-registered", "closed") & F.col("producer").isNotNull())
     return stated.select(F.col("producer").alias("proxy"), "incarnation").distinct()
@@ -115,7 +94,7 @@ def markers(records: DataFrame) -> DataFrame:
     time of the last one.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
     """
     of_proxies = records.where((F.col("kind") == "closed") & F.col("producer").isNotNull())
     return of_proxies.groupBy(F.col("producer").alias("proxy"), "incarnation").agg(F.max("at_ms").alias("marked_ms"))
@@ -126,7 +105,7 @@ def extents(records: DataFrame) -> DataFrame:
     a closing marker.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
     """
     return records.groupBy("site").agg(
         F.min("position").alias("first"),
@@ -140,7 +119,7 @@ def horizon(records: DataFrame) -> DataFrame:
     """Return `origin`, `closed_upto`: the offset up to which a closing marker in the origin's own log covers it.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
     """
     markers = records.where(F.col("kind") == "closed")
     stated = markers.select("site", F.explode("frontier").alias("origin", "upto"))
@@ -152,7 +131,7 @@ def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
     null: the range may have been of any.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
         logs: :func:`extents`.
         dense: whether a gap between two records is a hole; a beginning that was cut off always is.
     """
@@ -177,7 +156,7 @@ def unreadable(records: DataFrame) -> DataFrame:
     """Return the records that do not decode, as ranges in the shape of :func:`holes`: anything may have stood there.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
     """
     bad = records.where(F.col("kind") == "unusable")
     first, last = F.col("position").alias("first_missing"), F.col("position").alias("last_missing")
@@ -236,7 +215,7 @@ def damaged(records: DataFrame) -> DataFrame:
     :func:`spark.finding.findings`.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
     """
     bad = records.where(F.col("note").isNotNull())
     lacks = F.when(F.col("kind") == "unusable", LOGS).otherwise("")
@@ -278,7 +257,7 @@ def shorter_than_named(records: DataFrame, journal: DataFrame, logs: DataFrame, 
     What a receiver says when it attaches is no evidence: it may have the state of another federation.
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
         journal: facts, each once (:func:`spark.journal.once`).
         logs: :func:`extents`.
         ended: the `origin` of log epochs that have ended, which say themselves how far they went.
@@ -304,7 +283,7 @@ def forwarded(
     """Find copies in other sites' logs that differ from the published record (P5), or have none (P1).
 
     Args:
-        records: of all logs, as :func:`matched` returns them.
+        records: of all logs, as :func:`spark.readers.logs` returns them.
         truth: :func:`published`, and :func:`copied`.
         logs: :func:`extents`.
         gaps: ranges that are not known, in the shape of :func:`holes`.

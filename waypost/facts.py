@@ -52,7 +52,7 @@ class FactKind(StrEnum):
     RECEIVED = "received"
     """`receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them."""
     OWNED = "owned"
-    """`proxy` serves `session` at `epoch` from now on; `cause` is the :class:`Acquisition`."""
+    """`proxy` serves `session` at `epoch` from now on; `cause` is the :class:`OwnedCause`."""
     RELEASED = "released"
     """`proxy` serves `session` at `epoch` no more; `frontier` is its cut."""
     DELETED = "deleted"
@@ -75,7 +75,7 @@ TRANSFER_ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
 """The phases in which a transfer ends: no other one of its role follows."""
 
 
-class Acquisition(StrEnum):
+class OwnedCause(StrEnum):
     """How a proxy came to serve a session."""
 
     CREATE = "create"
@@ -148,7 +148,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     digests: list[int] = []
     frontier: dict[str, int] = {}
     cause: str = ""
-    """A code: :class:`Acquisition`, :class:`Departure` or :class:`GapCause`, by the kind."""
+    """A code: :class:`OwnedCause`, :class:`Departure` or :class:`GapCause`, by the kind."""
     policies: list[str] = []
     """Codes of :class:`RemovalPolicy`."""
     reason: str = ""

@@ -24,7 +24,7 @@ from proxy.core.transfer_record import ABORTED, THAWED, UNSETTLED, TransferView
 from proxy.engine import Engine
 from proxy.ownership.transfer_driver import TransferDriver
 from waypost.clock import Clock
-from waypost.facts import Acquisition, Fact, FactKind
+from waypost.facts import Fact, FactKind, OwnedCause
 from waypost.identity import Incarnation, ProxyId, SessionId
 
 log = structlog.get_logger("waypost")
@@ -193,12 +193,12 @@ class OperatorLog:
             if fact.kind != FactKind.OWNED:
                 continue
             before = self._reported_owners.pop(fact.session, None)
-            if fact.cause == Acquisition.FAILOVER and before is None:
+            if fact.cause == OwnedCause.FAILOVER and before is None:
                 event = (
                     "failover taken of a session whose row the registry has lost: it goes on from its last checkpoint"
                 )
                 self._rate_limited.write(log.warning, event, session=fact.session, epoch=fact.epoch)
-            elif fact.cause == Acquisition.FAILOVER:
+            elif fact.cause == OwnedCause.FAILOVER:
                 self._rate_limited.write(
                     log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before
                 )

@@ -24,7 +24,7 @@ from node.shell.metrics_snapshot import NodeSnapshot
 from proxy.clients.authorization import REASONS
 from proxy.core.counters import Handover, Histogram
 from proxy.core.transfer_record import COMMITTED, FINAL_COPY, PRE_COPY
-from waypost.facts import Acquisition
+from waypost.facts import OwnedCause
 
 ANOTHER_SITE = "another site"
 A_NEIGHBOUR, A_PROXY, A_LINK, PROGRESS = "neighbour", "proxy", "link", "progress"
@@ -165,7 +165,7 @@ def _rate(snapshot: NodeSnapshot) -> Read:
 
 # ---------------------------------------------------------------- the list
 
-STARTS = tuple(Acquisition)
+STARTS = tuple(OwnedCause)
 
 METRICS = (
     gauge(

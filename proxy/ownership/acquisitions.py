@@ -302,7 +302,7 @@ class Acquisitions:
             case effects.ServeNew():
                 self._persister.store.replace_copy(session)
                 new = self._new_session(session, running.machine.epoch)
-                self._served.serve(new, new.epoch, facts.Acquisition.CREATE)
+                self._served.serve(new, new.epoch, facts.OwnedCause.CREATE)
             case effects.ServeRebuilt(checkpoint=checkpoint):
                 self._rebuild(running.machine, checkpoint)
             case effects.ReportServed():
@@ -316,10 +316,10 @@ class Acquisitions:
         match effect:
             case effects.ServeActivated():
                 self._output.counters.rows_lost += int(machine.row is None)
-                self._served.serve(copy, machine.epoch, facts.Acquisition.RESTART)
+                self._served.serve(copy, machine.epoch, facts.OwnedCause.RESTART)
             case effects.ServeCommitted():
                 copy.become(Role.DORMANT)
-                self._served.serve(copy, copy.epoch, facts.Acquisition.HANDOVER)
+                self._served.serve(copy, copy.epoch, facts.OwnedCause.HANDOVER)
             case effects.DropCopy():
                 self._served.drop(copy)
                 outdated = RetryLater("what is here of the session is not its latest")
@@ -348,7 +348,7 @@ class Acquisitions:
         session.close_gates(state.frontier, seen=acknowledged)
         session.raise_promise_floors(acknowledged)
         self._persister.store.replace_copy(session.id)
-        self._served.serve(session, session.epoch, facts.Acquisition.FAILOVER)
+        self._served.serve(session, session.epoch, facts.OwnedCause.FAILOVER)
 
     # ------------------------------------------------------------ copies that wait for their activation
 

@@ -47,7 +47,7 @@ from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.stream.stream import Stream
 from waypost.errors import WaypostError
-from waypost.facts import Acquisition
+from waypost.facts import OwnedCause
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
 from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
 
@@ -459,7 +459,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow = incoming.shadow
         assert shadow is not None
         del self.running[shadow.id]
-        self._served.serve(shadow, incoming.machine.wanted.epoch, Acquisition.HANDOVER)
+        self._served.serve(shadow, incoming.machine.wanted.epoch, OwnedCause.HANDOVER)
 
     def _end(self, incoming: Incoming) -> None:
         self.running.pop(incoming.machine.session, None)

@@ -52,7 +52,7 @@ from proxy.session.session import Role, Session
 from proxy.session.stored_notification import Entry
 from waypost.batches import batches
 from waypost.errors import WaypostError
-from waypost.facts import Acquisition
+from waypost.facts import OwnedCause
 from waypost.identity import NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import CHUNK_BYTES
 
@@ -332,7 +332,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self._look_for_later(outgoing)
             case source.Thaw(epoch=epoch):
                 session = self._end(outgoing)
-                self._served.serve(session, epoch, Acquisition.THAW)
+                self._served.serve(session, epoch, OwnedCause.THAW)
             case source.Release():
                 session = self._end(outgoing)
                 row = self._env.cluster.owners.get(session.id)

@@ -14,7 +14,7 @@ from proxy.ownership.copy_replies import CopyReplies
 from proxy.session.session import Role, Session
 from proxy.stream.stream import Stream
 from waypost.errors import ReceiverTaken, WaypostError
-from waypost.facts import Acquisition, FactKind
+from waypost.facts import FactKind, OwnedCause
 from waypost.identity import Epoch, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait, WaitCause
 
@@ -32,7 +32,7 @@ class ServedSessions:
         self._reasons: dict[SessionId, str] = {}
         """Why we want sessions deleted."""
 
-    def serve(self, session: Session, epoch: Epoch, cause: Acquisition) -> None:
+    def serve(self, session: Session, epoch: Epoch, cause: OwnedCause) -> None:
         """Serve the session from now on; the registry names us at this epoch.
 
         The start is attested, the session's interest registered and its checkpoint written; SessionServed is reported.

@@ -13,7 +13,7 @@ from proxy.stream.coverage import Coverage
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.checkpoint import GapRow
 from waypost.errors import StoreFailed
-from waypost.facts import Acquisition, GapCause
+from waypost.facts import GapCause, OwnedCause
 from waypost.identity import Epoch, Incarnation, Origin, ReceiverId, SiteId
 from waypost.messages import BecameEffective, DeliverEncoded, Subscribe, Unsubscribe
 from waypost.notification import Notification
@@ -55,7 +55,7 @@ def test_promise_written_while_its_session_is_frozen_is_announced_when_it_is_ser
     harness.complete_all(effects.PutCheckpoint, None)
     assert session.descriptor() == standing
     assert announced(harness) == []
-    harness.engine.served_sessions.serve(session, Epoch(2), Acquisition.THAW)
+    harness.engine.served_sessions.serve(session, Epoch(2), OwnedCause.THAW)
     harness.run_effects()
     harness.pass_time(1_000)
     harness.complete_writes()

@@ -9,7 +9,7 @@ from proxy.core.inputs import ClientConnected, ClientSent, PeerSent, RegistryRep
 from proxy.ownership.session_moves import GRACE_MS, OFFER_MS
 from proxy.session.session import Role, Session
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
-from waypost.facts import Acquisition
+from waypost.facts import OwnedCause
 from waypost.identity import Epoch, ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE
 from waypost.messages import VERSION, Attach, Attached, Hello, Moved
@@ -116,7 +116,7 @@ def test_completed_move_makes_room_for_the_next_offer_at_once() -> None:
     harness = drained(rate=2_000)
     others = [SessionId(f"t{number}") for number in range(MOVES_AT_ONCE)]
     for identity in others:
-        harness.engine.served_sessions.serve(Session(identity, Epoch(1), Role.DORMANT), Epoch(1), Acquisition.CREATE)
+        harness.engine.served_sessions.serve(Session(identity, Epoch(1), Role.DORMANT), Epoch(1), OwnedCause.CREATE)
     harness.pass_time(GRACE_MS)
     assert len(offers(harness)) == MOVES_AT_ONCE
     assert harness.engine.session_moves.next_deadline() == harness.clock.now_ms() + OFFER_MS

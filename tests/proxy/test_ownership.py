@@ -29,7 +29,7 @@ from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
 from tests.properties.test_wrong_handover_messages import PHASES, SOURCE, staging
 from waypost.checkpoint import Checkpoint, Descriptor, Rank
 from waypost.errors import CheckpointOutdated, LogUnavailable, RegistryUnavailable, SessionLost, StoreFailed
-from waypost.facts import Acquisition
+from waypost.facts import OwnedCause
 from waypost.identity import (
     GENERATION,
     NO_PROXY,
@@ -717,7 +717,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     harness.step(LeaseLost())
     assert [receiver.connection for receiver in session.receivers.values()] == [None]
     harness.lease()
-    harness.engine.served_sessions.serve(session, owner("me", 2).epoch, Acquisition.THAW)
+    harness.engine.served_sessions.serve(session, owner("me", 2).epoch, OwnedCause.THAW)
     harness.run_effects()
     assert BecameEffective not in settled(harness)
     harness.attach()

@@ -8,7 +8,7 @@ from proxy.core import effects
 from proxy.core.inputs import ClientSent, LeaseGranted, LeaseLost, PeerSent, RegistryReported
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from waypost.errors import LogUnavailable
-from waypost.facts import Acquisition, FactKind
+from waypost.facts import FactKind, OwnedCause
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import LOG_END_MS, LOG_END_RETRY_MS
 from waypost.messages import AboutSubscription, Problem, Subscribe, Unsubscribe, Unsubscribed
@@ -199,7 +199,7 @@ def test_next_owner_requests_the_unknown_log_ends_anew() -> None:
     harness.step(LeaseLost())
     harness.pass_time(1)
     harness.step(LeaseGranted(Incarnation("me#1"), 1 << 40))
-    harness.engine.served_sessions.serve(session, Epoch(2), Acquisition.RESTART)
+    harness.engine.served_sessions.serve(session, Epoch(2), OwnedCause.RESTART)
     harness.pass_time(LOG_END_RETRY_MS)
     while requests := asked(harness):
         answer(harness, requests[0], 4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.spark.runs import Run, origin
-from waypost.facts import Acquisition, Departure, Fact, FactKind, GapCause, RemovalPolicy, encode_fact
+from waypost.facts import Departure, Fact, FactKind, GapCause, OwnedCause, RemovalPolicy, encode_fact
 from waypost.identity import GENERATION, Coordinate, Incarnation, Origin, ProxyId, SessionId
 from waypost.keys import OPEN, Key, Protection
 from waypost.records import Closed, InterestRegistered, InterestsExpired, Published
@@ -82,25 +82,25 @@ class AnomalyRun:
     def losses_in_handovers(self) -> None:
         run, mine = self.run, self.site_a
         for session, cause in (
-            ("moved", Acquisition.HANDOVER),
-            ("failed over", Acquisition.FAILOVER),
-            ("restarted", Acquisition.RESTART),
+            ("moved", OwnedCause.HANDOVER),
+            ("failed over", OwnedCause.FAILOVER),
+            ("restarted", OwnedCause.RESTART),
         ):
             run.own(self.session(session), "a", 1)
             run.receive(session, *mine[:3], *self.site_b)
             run.own(session, "b", 2, cause)
             run.receive(session, *mine[4:], epoch=2, proxy="b")
-            self.expect("L1" if cause == Acquisition.RESTART else "L2", session)
+            self.expect("L1" if cause == OwnedCause.RESTART else "L2", session)
         # Lost in the first epoch, and nothing to do with the later handover.
         run.own(self.session("before"), "a", 1)
         run.receive("before", mine[0], *mine[2:5], *self.site_b)
-        run.own("before", "b", 2, Acquisition.HANDOVER)
+        run.own("before", "b", 2, OwnedCause.HANDOVER)
         run.receive("before", *mine[5:], epoch=2, proxy="b")
         self.expect("L1", "before")
         # Nothing came any more after the handover.
         run.own(self.session("silent"), "a", 1)
         run.receive("silent", *mine[:6], *self.site_b)
-        run.own("silent", "b", 2, Acquisition.HANDOVER)
+        run.own("silent", "b", 2, OwnedCause.HANDOVER)
         self.expect("L2", "silent", 2)
 
     def excuses(self) -> None:
@@ -464,23 +464,23 @@ class AnomalyRun:
         self.got("beyond the cut")
         cut = {A: mine[5].offset, B: 10_000}
         run.attest("released", "beyond the cut", proxy="a", epoch=1, frontier=cut)
-        run.own("beyond the cut", "b", 2, Acquisition.HANDOVER)
+        run.own("beyond the cut", "b", 2, OwnedCause.HANDOVER)
         self.expect("H1", "beyond the cut", 2)
         # It took the session back at the same epoch: then its cut holds no more.
         run.own(self.session("served again"), "a", 1)
         run.attest("released", "served again", proxy="a", epoch=1, frontier=cut)
-        run.own("served again", "a", 1, Acquisition.RESTART)
+        run.own("served again", "a", 1, OwnedCause.RESTART)
         self.got("served again")
         # It lied about its cut, and the next owner tells where it began itself.
         run.own(self.session("beyond the next owner's beginning"), "a", 1)
         self.got("beyond the next owner's beginning")
-        about = {"proxy": "b", "epoch": 2, "cause": Acquisition.HANDOVER, "frontier": cut}
+        about = {"proxy": "b", "epoch": 2, "cause": OwnedCause.HANDOVER, "frontier": cut}
         run.attest("owned", "beyond the next owner's beginning", **about)
         self.expect("H1", "beyond the next owner's beginning", 2)
         # Two incarnations of one proxy.
         run.own(self.session("split by one"), "a", 1)
         self.got("split by one")
-        run.fact("proxy/a/other", "owned", session="split by one", proxy="a", epoch=1, cause=Acquisition.RESTART)
+        run.fact("proxy/a/other", "owned", session="split by one", proxy="a", epoch=1, cause=OwnedCause.RESTART)
         self.expect("H2", "split by one")
         for session, end in (("stalled", None), ("handed over", "committed")):
             run.own(self.session(session), "a", 1)

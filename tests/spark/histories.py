@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.spark.runs import Run, origin
-from waypost.facts import Acquisition, Departure, GapCause, RemovalPolicy
+from waypost.facts import Departure, GapCause, OwnedCause, RemovalPolicy
 from waypost.identity import Coordinate, Origin
 
 SITES = ("A", "B")
@@ -19,7 +19,7 @@ TOPICS = ("x", "y", "z")
 PRODUCERS = ("p", "q")
 PUBLISHED = 120
 END = 10_000
-TAKEOVERS = (Acquisition.HANDOVER, Acquisition.FAILOVER, Acquisition.THAW)
+TAKEOVERS = (OwnedCause.HANDOVER, OwnedCause.FAILOVER, OwnedCause.THAW)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class History:
     sent: list[Sent]
     topics: set[str] = field(init=False)
     above: dict[str, int] = field(init=False)
-    owners: list[tuple[str, Acquisition]] = field(init=False)
+    owners: list[tuple[str, OwnedCause]] = field(init=False)
     given: list[Given] = field(default_factory=list)
     drained: dict[str, int] | None = field(init=False)
 
@@ -59,8 +59,8 @@ class History:
         self.topics = set(rng.sample(TOPICS, rng.randint(1, 2)))
         self.above = {origin(site): rng.randint(-1, 8) for site in SITES}
         causes = [
-            Acquisition.CREATE,
-            *(rng.choice((*TAKEOVERS, Acquisition.RESTART)) for _ in range(rng.randint(0, 2))),
+            OwnedCause.CREATE,
+            *(rng.choice((*TAKEOVERS, OwnedCause.RESTART)) for _ in range(rng.randint(0, 2))),
         ]
         self.owners = [(f"{self.name}-{number}", cause) for number, cause in enumerate(causes)]
         self.drained = dict.fromkeys(map(origin, SITES), END)
@@ -178,7 +178,7 @@ def by_a_stranger(history: History, run: Run) -> Counter[str]:
 
 def owned_twice(history: History, run: Run) -> Counter[str]:
     history.write(run)
-    run.attest("owned", history.name, proxy="second", epoch=len(history.owners), cause=Acquisition.FAILOVER)
+    run.attest("owned", history.name, proxy="second", epoch=len(history.owners), cause=OwnedCause.FAILOVER)
     return Counter(["H2"])
 
 

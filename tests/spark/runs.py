@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from waypost.facts import Acquisition, Fact, FactKind, encode_fact
+from waypost.facts import Fact, FactKind, OwnedCause, encode_fact
 from waypost.identity import Coordinate, Incarnation, Origin, SiteId, origin_of
 from waypost.keys import OPEN, Protection, texts
 from waypost.notification import Notification, Value
@@ -129,7 +129,7 @@ class Run:
         self.attest("subscribed", session, expression=expression, **asked, **about)
         self.attest("effective", session, frontier=above, **about)
 
-    def own(self, session: str, proxy: str, epoch: int, cause: str = Acquisition.CREATE) -> None:
+    def own(self, session: str, proxy: str, epoch: int, cause: str = OwnedCause.CREATE) -> None:
         self.owned.add((session, epoch))
         self.attest("owned", session, proxy=proxy, epoch=epoch, cause=cause)
 
@@ -149,7 +149,7 @@ class Run:
         The proxy owns the session at the epoch, unless an owner is known already.
         """
         if (session, epoch) not in self.owned:
-            self.own(session, proxy, epoch, Acquisition.RESTART)
+            self.own(session, proxy, epoch, OwnedCause.RESTART)
         batch: list[Coordinate] = []
         for coordinate in [*coordinates, None]:
             if batch and (coordinate is None or coordinate.origin != batch[0].origin):

@@ -14,7 +14,7 @@ from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Verdict
 from tests.spark.runs import Run, origin
-from waypost.facts import Acquisition
+from waypost.facts import OwnedCause
 from waypost.identity import GENERATION, Coordinate, Incarnation, ProxyId
 from waypost.notification import Int64
 from waypost.records import InterestsExpired
@@ -82,7 +82,7 @@ def moved(scene: Scene) -> int:
     scene.subscribe("moved")
     run.receive("moved", *mine[:2])
     run.attest("released", "moved", proxy="a", epoch=1, frontier={A: mine[1].offset})
-    run.own("moved", "b", 2, Acquisition.HANDOVER)
+    run.own("moved", "b", 2, OwnedCause.HANDOVER)
     run.attest("effective", "moved", subscription="s1", epoch=2, frontier={A: mine[1].offset, B: -1})
     run.receive("moved", *scene.everything[2:], epoch=2, proxy="b")
     return len(scene.everything)

@@ -17,7 +17,7 @@ from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Verdict
 from tests.spark.runs import Run
-from waypost.facts import Acquisition, Fact, FactKind
+from waypost.facts import Fact, FactKind, OwnedCause
 from waypost.identity import Incarnation, ProxyId, SessionId
 from waypost.records import InterestRegistered
 
@@ -36,7 +36,7 @@ def told() -> Run:
     run.fact(WRITER, "effective", session="s", subscription="s1", frontier={"A/0": -1}, epoch=1)
     for coordinate in own:
         run.fact(WRITER, "acknowledged", origin="A/0", offsets=[coordinate.offset])
-    run.fact(WRITER, "owned", session="s", proxy="a", epoch=1, cause=Acquisition.CREATE)
+    run.fact(WRITER, "owned", session="s", proxy="a", epoch=1, cause=OwnedCause.CREATE)
     run.owned.add(("s", 1))
     run.receive("s", *own[:3])
     run.receive("s", *own[3:])

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from chaos.servers.kafka import KafkaServer
 from spark.audit import judge, run
+from spark.matcher import Matcher
 from spark.readers import parse_facts
 from spark.record_rows import rows
 from spark.schemas import FACT, RECORD
@@ -150,15 +151,15 @@ def test_a_record_becomes_a_row_of_the_shape_whatever_it_is() -> None:
         b"\x90",
         None,
     ]
-    names = ("a", "b", "c", "d", "e", "absent")
-    found = list(rows((("A", 0, n, record) for n, record in enumerate(records)), names))
+    matcher = Matcher(
+        ["a == 1 && b == 2L && c == 0.5 && d == 'text' && size(e) == 3 && f == 9", "absent == 1", "f == 9"]
+    )
+    found = list(rows((("A", 0, n, record) for n, record in enumerate(records)), matcher))
     assert {len(row) for row in found} == {len(RECORD)}
     published = dict(zip(RECORD.fieldNames(), found[0], strict=True))
     assert (published["origin"], published["offset"], published["sequence"]) == (A, 0, 7)
-    assert published["kinds"] == [1, 2, 3, 4, 5, None]
-    assert published["integers"] == [1, 2, None, None, 3, None]
-    assert published["reals"] == [None, None, 0.5, None, None, None]
-    assert published["texts"] == [None, None, None, "text", None, None]
+    assert published["matched"] == [0, 2]
+    assert [row[-1] for row in found[1:]] == [None] * 5
     assert [row[2] for row in found] == ["published", "closed", "interests-expired", *["unusable"] * 3]
     assert dict(zip(RECORD.fieldNames(), found[1], strict=True))["frontier"] == {A: 4}
 

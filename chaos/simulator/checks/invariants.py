@@ -16,7 +16,7 @@ from handover.messages import Chunk, Frozen, Prepared, RelayDown
 from handover.target import TargetState
 from proxy.core.effects import ClaimRow, CreateRow, Save, SendPeer
 from proxy.queue_lengths import Waiting, of_windows
-from waypost.facts import Acquisition, Fact, FactKind
+from waypost.facts import Fact, FactKind, OwnedCause
 from waypost.frames import decode_proxy_message
 from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
 from waypost.messages import Acknowledged
@@ -212,7 +212,7 @@ class Invariants:
     def _begins(self, proxy: ProxyId, fact: Fact) -> None:
         """A proxy serves a session from now on: at an epoch that was never begun."""
         session = SessionId(fact.session)
-        if self.restores.began(proxy, session, is_made=fact.cause == Acquisition.CREATE):
+        if self.restores.began(proxy, session, is_made=fact.cause == OwnedCause.CREATE):
             # It is another one of that name.
             self._deliverers = {each: engine for each, engine in self._deliverers.items() if each[0] != session}
             self._owned = Counter({each: times for each, times in self._owned.items() if each[0] != session})
@@ -221,12 +221,12 @@ class Invariants:
         if self._owned[session, fact.epoch] > 1:
             self._world.add_violation(f"EPOCH {fact.epoch} of {session} is begun again, by {proxy}")
         generation = Ownership(proxy, Epoch(fact.epoch)).generation
-        if fact.cause != Acquisition.CREATE and generation > self._generations.get(session, generation):
+        if fact.cause != OwnedCause.CREATE and generation > self._generations.get(session, generation):
             self._world.add_violation(
                 f"GENERATION {session} goes on at {fact.epoch}, by {proxy}, and nobody deleted it"
             )
         self._generations[session] = max(generation, self._generations.get(session, 0))
-        if fact.cause == Acquisition.HANDOVER:
+        if fact.cause == OwnedCause.HANDOVER:
             self._inherits(proxy, fact)
 
     def _inherits(self, proxy: ProxyId, fact: Fact) -> None:

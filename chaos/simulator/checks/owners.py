@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from waypost.facts import TRANSFER_ENDS, Acquisition, Fact, FactKind
+from waypost.facts import TRANSFER_ENDS, Fact, FactKind, OwnedCause
 from waypost.identity import GENERATION, NOTHING
 
-CONTINUING = (Acquisition.HANDOVER, Acquisition.THAW)
+CONTINUING = (OwnedCause.HANDOVER, OwnedCause.THAW)
 """Causes of `owned` after which the owner begins where the owner before had come to; a store may be behind."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from chaos.simulator.world import World
-from waypost.facts import Acquisition, FactKind
+from waypost.facts import FactKind, OwnedCause
 
 KINDS = (
     "handovers",
@@ -21,10 +21,10 @@ KINDS = (
     "deletions",
 )
 _BY_CAUSE: dict[str, str] = {
-    Acquisition.HANDOVER: "handovers",
-    Acquisition.THAW: "thaws",
-    Acquisition.FAILOVER: "failovers",
-    Acquisition.RESTART: "restarts",
+    OwnedCause.HANDOVER: "handovers",
+    OwnedCause.THAW: "thaws",
+    OwnedCause.FAILOVER: "failovers",
+    OwnedCause.RESTART: "restarts",
 }
 
 

@@ -25,7 +25,7 @@ from proxy.session.retention import Matched
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
-from waypost.facts import Acquisition
+from waypost.facts import OwnedCause
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
@@ -75,7 +75,7 @@ def _named_alike(self: TargetTransfer, session: SessionId, source: Ownership, pr
 
 def _activate_as_it_was(self: Acquisitions, copy: Session, *, is_waited_for: bool = False) -> None:
     if self._env.lease.may_serve():
-        self._served.serve(copy, copy.epoch, Acquisition.RESTART)
+        self._served.serve(copy, copy.epoch, OwnedCause.RESTART)
 
 
 def _sweep_the_own_only(self: RowChecks, mine: Any, rows: Any, holds: Any) -> None:

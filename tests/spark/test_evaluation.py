@@ -1,20 +1,18 @@
-"""The compiled columns agree with the service's evaluator, of which they share not one line."""
+"""The audit's evaluation agrees with the service's, of which it shares not one line; its index finds what all find."""
 
 from __future__ import annotations
 
 import math
+import pickle
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import pytest
-from pyspark.sql import SparkSession
 
-from spark.compiler import Compiler, names_of
-from spark.record_rows import rows
-from spark.schemas import RECORD
-from waypost.identity import Incarnation
-from waypost.notification import Int64, Notification, Value
-from waypost.records import Published, encode_record
+from spark import evaluation
+from spark.matcher import Matcher
+from waypost.notification import Int64, Notification, Value, decode_body
 from waypost.subscription import Expression, SubscriptionError, parse
 from waypost.subscription.parser import read
 
@@ -161,69 +159,60 @@ class Writer:
         return found
 
 
-def verdicts(
-    spark: SparkSession, expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]
-) -> list[list[bool | None]]:
-    """Judge every notification by every expression, in one job."""
-    trees = [read(expression.text) for expression in expressions]
-    compiler = Compiler(names_of(trees))
-    tests = [compiler.test(tree).alias(f"t{n}") for n, tree in enumerate(trees)]
-    bodies = [Notification(attributes).body for attributes in notifications]
-    raws = [
-        (
-            "A",
-            0,
-            n,
-            encode_record(Published(producer="p", incarnation=Incarnation("i"), sequence=n, at_ms=0, body=body)),
-        )
-        for n, body in enumerate(bodies)
-    ]
-    frame = spark.createDataFrame(spark.sparkContext.parallelize(list(rows(raws, tuple(compiler.names))), 2), RECORD)
-    judged = compiler.with_stages(frame).select("offset", *tests).orderBy("offset").collect()
-    return [list(row)[1:] for row in judged]
-
-
-def disagreements(
-    spark: SparkSession, expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]
-) -> list[str]:
-    judged = verdicts(spark, expressions, notifications)
-    assert [len(found) for found in judged] == [len(expressions)] * len(notifications)
+def disagreements(expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]) -> list[str]:
+    """Evaluate every expression over every notification by both, and say where they differ."""
+    tests = [evaluation.test_of(read(expression.text)) for expression in expressions]
+    # As a proxy and the audit see them: through a body.
+    bodies = [decode_body(Notification(attributes).body) for attributes in notifications]
+    answers, found = set(), []
+    for attributes in bodies:
+        for expression, test in zip(expressions, tests, strict=True):
+            answer, other = test(attributes), expression.matches(attributes)
+            answers.add(answer)
+            if answer is not other:
+                found.append(f"{expression.text!r} of {attributes!r}: {answer}, not {other}")
     # Where every answer is the same, agreement says little.
-    assert {True, False} <= {answer for found in judged for answer in found}
-    return [
-        f"{expression.text!r} of {dict(notifications[n])!r}: {found[e]}, not {expression.matches(notifications[n])}"
-        for n, found in enumerate(judged)
-        for e, expression in enumerate(expressions)
-        if found[e] is not expression.matches(notifications[n])
-    ]
+    assert {True, False} <= answers
+    return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_random_expressions_come_out_as_the_evaluator_says(spark: SparkSession, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_random_expressions_come_out_as_the_evaluator_says(seed: int) -> None:
     writer = Writer(seed)
-    expressions = writer.expressions(70)
-    notifications = [writer.attributes() for _ in range(80)]
-    assert disagreements(spark, expressions, notifications) == []
+    assert disagreements(writer.expressions(70), [writer.attributes() for _ in range(80)]) == []
 
 
-def test_every_pattern_finds_what_it_finds_in_re2(spark: SparkSession) -> None:
+def test_every_pattern_finds_what_it_finds_in_a_proxy() -> None:
     sources = [f"regex(a, {literal_of(pattern)})" for pattern in PATTERNS]
     sources += [f"wildcard(a, {literal_of(pattern)})" for pattern in WILDCARDS]
-    assert disagreements(spark, [parse(source) for source in sources], [{"a": text} for text in TEXTS]) == []
+    assert disagreements([parse(source) for source in sources], [{"a": text} for text in TEXTS]) == []
 
 
-def test_every_operator_agrees_on_every_pair_of_odd_numbers(spark: SparkSession) -> None:
+def test_random_wildcards_match_what_they_match_in_a_proxy() -> None:
+    drawn = random.Random(1)
+
+    def text(letters: str, longest: int) -> str:
+        return "".join(drawn.choice(letters) for _ in range(drawn.randint(0, longest)))
+
+    texts: list[dict[str, Value]] = [{"a": text("ab-]\n\\", 8)} for _ in range(200)]
+    expressions: list[Expression] = []
+    while len(expressions) < 300:
+        with suppress(SubscriptionError):
+            expressions.append(parse(f"wildcard(a, {literal_of(text('ab**??[[]]^-', 9) + text('ab*', 2))})"))
+    assert disagreements(expressions, texts) == []
+
+
+def test_every_operator_agrees_on_every_pair_of_odd_numbers() -> None:
     operators = ("+", "-", "*", "/", "%", "|", "^", "&", "<<", ">>", ">>>")
     # Reals are taken apart by comparing with themselves, and by the sign of what they divide.
     sources = [f"(a {o} b) == c" for o in operators] + ["1.0 / (a / b) == c", "- a == c", "~ a == c"]
     sources += [f"a {o} b" for o in ("==", "!=", "<", "<=", ">", ">=")]
     values: list[Value] = [*INTEGERS[:8], *INTEGERS[-2:], *(Int64(wide) for wide in WIDE), *ODD_REALS]
     pairs = [(x, y) for x in values for y in values]
-    expressions = [parse(source) for source in sources]
     notifications: list[dict[str, Value]] = [
         {"a": x, "b": y, "c": z} for (x, y), z in zip(pairs, results(pairs), strict=True)
     ]
-    assert disagreements(spark, expressions, notifications) == []
+    assert disagreements([parse(source) for source in sources], notifications) == []
 
 
 def results(pairs: list[tuple[Value, Value]]) -> list[Value]:
@@ -235,7 +224,58 @@ def results(pairs: list[tuple[Value, Value]]) -> list[Value]:
     return [0 if value is None else value for value in found]
 
 
-def test_a_deep_and_a_wide_expression_do_not_explode(spark: SparkSession) -> None:
+def test_deep_and_wide_expressions_agree() -> None:
     deep = parse("a" + " + (a * (1 - a" * 20 + "))" * 20 + " > 3")
     wide = parse(" || ".join(f"a == {n}" for n in range(150)))
-    assert disagreements(spark, [deep, wide], [{"a": n} for n in range(-3, 3)] + [{}]) == []
+    assert disagreements([deep, wide], [{"a": n} for n in range(-3, 3)] + [{}]) == []
+
+
+# ---------------------------------------------------------------- the index
+
+HAND_WRITTEN = (
+    "a == 1 && b == 'x'", "a == 1 || b > 2", "a == 1 || b == 2 || c == 3", "!(a == 1)", "!(a == 1 && b == 2)",
+    "!(a == 1 || b == 2)", "a == 1 ^^ b == 2", "!(a == 1 ^^ b == 2)", "!!(a == 1)", "equals(a, 1, 2L, 'x', b)",
+    "!equals(a, 1, 2L, 'x')", "1 == a", "a == 9007199254740993L", "a == 0.0", "a == b", "require(a) && b == 'ab'",
+    "equals(a, 'ab', 'abc') || !(b == 1 && (c == 2 || !(d == 3)))", "a + 1 == 2",
+    "size(a) == 2 && fold-case(b) == 'ab'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_index_finds_what_a_test_of_every_expression_finds(seed: int) -> None:
+    writer = Writer(1000 + seed)
+    expressions = [*(expression.text for expression in writer.expressions(200)), *HAND_WRITTEN]
+    tests = [evaluation.test_of(read(text)) for text in expressions]
+    matcher = Matcher(expressions)
+    notifications = [writer.attributes() for _ in range(100)] + [{}]
+    found = [matcher.matching(attributes) for attributes in notifications]
+    assert found == [[n for n, test in enumerate(tests) if test(each)] for each in notifications]
+    assert any(found)
+
+
+def test_only_expressions_that_could_be_true_are_evaluated() -> None:
+    matcher = Matcher([f"topic == 't{n}' && size > {n}" for n in range(1_000)])
+    asked: list[int] = []
+
+    def recorded(number: int, test: evaluation.Test) -> evaluation.Test:
+        def ask(attributes: evaluation.Attributes) -> bool | None:
+            asked.append(number)
+            return test(attributes)
+
+        return ask
+
+    matcher._tests = {number: recorded(number, test) for number, test in matcher._tests.items()}
+    assert matcher.matching({"topic": "t7", "size": 8, "other": 1}) == [7]
+    assert asked == [7]
+
+
+def test_what_cannot_be_evaluated_is_said_and_matches_nothing() -> None:
+    matcher = Matcher(["a ==", "a == 1", "regex(a, '(')"])
+    assert [matcher.is_usable(number) for number in range(3)] == [False, True, False]
+    assert matcher.matching({"a": 1}) == [1]
+
+
+def test_matcher_arrives_in_another_process_once() -> None:
+    sent = pickle.dumps(Matcher(["a == 1"]))
+    assert pickle.loads(sent) is pickle.loads(sent)
+    assert pickle.loads(sent).matching({"a": 1}) == [0]
