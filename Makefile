@@ -43,13 +43,14 @@ coverage: setup ## the tests of the pure rooms, and the lines and branches that 
 		--cov-branch --cov-report=term:skip-covered $(pure)
 
 test: check parts coverage ## everything that must hold, but the long faults: check, coverage, then all other tests side by side
-	$(bin)/pytest -q -n $(JOBS) --dist loadgroup $(addprefix --ignore ,$(pure) tests/faults) --ignore-glob 'tests/wheel/test_installed*'
+	$(bin)/pytest -q -n $(JOBS) $(addprefix --ignore ,$(pure) tests/faults) --ignore-glob 'tests/wheel/test_installed*'
 
 wheel: setup parts ## the installed wheel: it offers one name, works, audits, and passes the tests of the pure rooms
 	WAYPOST_WHEEL_TESTS="tests/handover tests/matching tests/waypost tests/proxy" $(bin)/pytest -q tests/wheel
 
-faults: setup parts ## real parts are killed, paused, starved, cut and damaged under load, one test at a time
-	$(bin)/pytest tests/faults
+faults: setup parts ## real parts are killed, paused, starved, cut and damaged under load: two tests at a time, and then some alone
+	$(bin)/pytest -n 2 -m "not alone" tests/faults
+	$(bin)/pytest -m alone tests/faults
 
 check: setup ## style, types and the layer picture
 	$(bin)/ruff check

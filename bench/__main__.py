@@ -23,6 +23,7 @@ NAMES = (
     "failover",
     "drain",
     "simulator",
+    "audit",
 )
 
 

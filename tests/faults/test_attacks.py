@@ -23,6 +23,8 @@ from tests.helpers.attacks import ATTACKS
 from tests.helpers.polling import until
 from waypost.limits import MEMORY_BYTES
 
+pytestmark = pytest.mark.alone
+
 LASTS_S = 15.0
 WARM_S = 2.0
 PAUSE_S = 0.05

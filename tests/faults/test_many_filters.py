@@ -16,9 +16,11 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from waypost.identity import new_incarnation
 
+pytestmark = pytest.mark.alone
+
 SESSIONS, EACH = 17, 100
 TOPIC = "x" * 580
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 
 
 @pytest.fixture

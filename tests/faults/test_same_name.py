@@ -13,6 +13,8 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import Process
 
+pytestmark = pytest.mark.alone
+
 TIMEOUT_S = 20.0
 FLAGS = {"no-discovery": ""}
 

@@ -12,13 +12,9 @@ from spark import session as sessions
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that use Spark go to one worker: a second Spark costs a minute before it is as fast as the first.
-
-    PySpark leaves sockets of collected results to the garbage collector, which says so whenever it runs.
-    """
+    """PySpark leaves sockets of collected results to the garbage collector, which says so whenever it runs."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
@@ -28,7 +24,10 @@ def spark() -> Iterator[SparkSession]:
     """One Spark for the whole run: it takes seconds to start, and its first job seconds more."""
     # The connector for Kafka can only be given when Spark starts.
     parts.install(["spark-jars"])
-    running = sessions.build("local[2]")
+    with pytest.MonkeyPatch.context() as patch:
+        # Other servers run with the lesser of Java's compilers (tests/servers.py); thirty audits are worth the better.
+        patch.delenv("JDK_JAVA_OPTIONS", raising=False)
+        running = sessions.build("local[2]")
     # The data are small; a task more costs more than it saves.
     running.conf.set("spark.sql.shuffle.partitions", "2")
     yield running
