@@ -26,7 +26,13 @@ from waypost.errors import LogUnavailable
 from waypost.facts import FactKind
 
 
-def run(input: str, report: Path | None = None, progress: Callable[[str], None] = lambda line: None) -> Verdict:
+def run(
+    input: str,
+    report: Path | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+    *,
+    master: str | None = None,
+) -> Verdict:
     """Audit a run, and return the verdict. The call blocks for seconds or minutes; a Spark session that it starts goes
     on.
 
@@ -34,6 +40,7 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
         input: the run: a folder, or kafka://SITE=HOST:PORT,.../PREFIX.
         report: the folder to which audit.json and audit.html are written, in place of earlier ones; None: no report.
         progress: called with a line for people before each step.
+        master: Spark's master URL, as :func:`spark.session.build` takes it.
 
     Raises:
         BadInput: there is no run at `input`, a file is no site log, or all are empty.
@@ -46,7 +53,7 @@ def run(input: str, report: Path | None = None, progress: Callable[[str], None] 
     if isinstance(source, Topics):
         connector.require(progress)
     progress("starting Spark")
-    verdict = judge(sessions.build(), source, progress)
+    verdict = judge(sessions.build(master), source, progress)
     if report is not None:
         write_report(verdict, input, report)
     return verdict
@@ -82,12 +89,12 @@ def _kafka_error(text: str) -> LogUnavailable:
     return LogUnavailable(f"Kafka could not be read: {causes[-1].strip() if causes else 'no reason given'}")
 
 
-SMALL_BYTES, SMALL_ROWS = 16 * 1024 * 1024, 50_000
-"""A run below these is audited with fewer partitions, and without code generation."""
+BYTES_A_ROW = 320
+"""The size of a fact or a record in a file, roughly."""
 
 
 def _judged(spark: SparkSession, source: Source, progress: Callable[[str], None]) -> Verdict:
-    with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
+    with sessions.tuned(spark, None if source.size_bytes is None else source.size_bytes // BYTES_A_ROW):
         progress("reading the journals")
         facts = keep(journals.numbered(readers.journals(spark, source)))
         program = _program(spark, journals.once(facts))
@@ -96,8 +103,9 @@ def _judged(spark: SparkSession, source: Source, progress: Callable[[str], None]
         facts_count, records_count = facts.count(), logs.records.count()
         rows = facts_count + records_count
         progress(f"comparing {facts_count:,} facts with {records_count:,} records")
-    with sessions.tuned(spark, small=rows < SMALL_ROWS):
-        return _verdict(_evidence(facts, logs, program.expressions, source.dense))
+    with sessions.tuned(spark, rows):
+        evidence = _evidence(facts, logs, program.expressions, source.dense)
+        return _verdict(evidence, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +179,9 @@ def _distinct_expressions(journal: DataFrame) -> DataFrame:
     return journals.of_kind(journal, FactKind.SUBSCRIBED).select("expression").distinct().orderBy("expression")
 
 
-def _verdict(evidence: Evidence) -> Verdict:
+def _verdict(evidence: Evidence, progress: Callable[[str], None]) -> Verdict:
     totals = comparison.totals(evidence.judged).collect()[0]
+    progress(f"looking for anomalies in {totals['delivered']:,} deliveries of {totals['owed']:,} owed")
     second_looks = [code for code in (comparison.LOST, comparison.STRAY, comparison.RETRIED) if totals[code] > 0]
     found = classification.all_findings(evidence, second_looks)
     # A union has as many partitions as all its parts together, nearly all of them empty.

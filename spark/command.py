@@ -1,9 +1,11 @@
-"""`waypost audit`: the audit for people and for scripts."""
+"""`waypost audit` and `waypost explain`, for people and for scripts."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,11 +31,16 @@ def audit(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Write audit.json and audit.html into DIR.")
     ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Spark's master; default: all cores of this machine.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Recompute from logs alone who was owed what, and find what was lost, repeated, invented or reordered.
 
     Example: waypost audit ./run --report ./report
+
+    On a cluster, whose machines must all see the files: waypost audit ./run --master spark://HOST:7077
 
     Exit status: 0 all promises held; 1 an anomaly, or not enough evidence; 2 wrong usage or input; 3 Kafka
     does not answer.
@@ -45,7 +52,7 @@ def audit(
         _require_writable(report)
     from spark.audit import run
 
-    verdict = run(input, report, lambda line: typer.echo(line, err=True))
+    verdict = run(input, report, lambda line: typer.echo(line, err=True), master=master)
     if as_json:
         from spark.report import document
 
@@ -53,6 +60,46 @@ def audit(
     else:
         _print(verdict, input, report)
     raise typer.Exit(0 if verdict.verdict == "ok" else ANOMALY)
+
+
+def explain(
+    notification: Annotated[
+        str,
+        typer.Argument(
+            metavar="NOTIFICATION",
+            help="ORIGIN:OFFSET, as A/0:17; or PRODUCER/INCARNATION/SEQUENCE; or an expression, true of it alone.",
+        ),
+    ],
+    session: Annotated[str, typer.Option("--session", metavar="S", help="The session that got it, or did not.")],
+    receiver: Annotated[str, typer.Option("--receiver", metavar="R", help="One of its receivers; default: any.")] = "",
+    run: Annotated[Path, typer.Option("--run", metavar="DIR", help="The run's folder.")] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Say why a notification was given to a session, or was not: what logs and journals say of it, a line each.
+
+    Example: waypost explain A/0:17 --session s --run ./run
+
+    Exit status: 0 it is explained; 2 wrong usage or input, or there is no such notification.
+    """
+    from spark.explain import explain as explained
+    from spark.source import Folder, locate
+
+    source = locate(str(run))
+    if not isinstance(source, Folder):
+        raise BadMessage("a run in Kafka can be audited, but not explained", field="run")
+    found = explained(source, notification, session, receiver)
+    if as_json:
+        typer.echo(json.dumps({"v": 1, **asdict(found)}, ensure_ascii=False))
+        return
+    typer.echo(found.sentence)
+    for line in found.lines:
+        at = "" if line.at_ms is None else f"{datetime.fromtimestamp(line.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        typer.echo(f"{at:23}  {line.what:12}  {_printable(line.text)}  [{line.where}]")
+
+
+def _printable(text: str) -> str:
+    """Return the text with escapes for what would move a terminal's cursor: clients chose it."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _require_writable(report: Path) -> None:
@@ -69,6 +116,8 @@ def _print(verdict: Verdict, source: str, report: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from spark.verdict import MAX_EXAMPLES
+
     console = Console(highlight=False)
     console.print(f"[bold {_COLOURS[verdict.verdict]}]{verdict.verdict}[/]  {escape(source)}")
     console.print(
@@ -80,6 +129,10 @@ def _print(verdict: Verdict, source: str, report: Path | None) -> None:
         for finding in verdict.examples[:_LISTED]:
             fields = (f"{name}={value}" for name, value in finding.items() if name != "code" and value != "")
             console.print(escape(f"{finding['code']}  {' '.join(fields)}"), soft_wrap=True)
+        more = sum(verdict.counts.values()) - min(len(verdict.examples), _LISTED)
+        if more:
+            where = "the report" if report else "a report (--report DIR)"
+            console.print(f"and {more:,} more; {where} lists up to {MAX_EXAMPLES:,} of each class")
     if report is not None:
         console.print(f"report: {escape(str(report / 'audit.html'))}", soft_wrap=True)
 

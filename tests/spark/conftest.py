@@ -28,8 +28,6 @@ def spark() -> Iterator[SparkSession]:
         # Other servers run with the lesser of Java's compilers (tests/servers.py); thirty audits are worth the better.
         patch.delenv("JDK_JAVA_OPTIONS", raising=False)
         running = sessions.build("local[2]")
-    # The data are small; a task more costs more than it saves.
-    running.conf.set("spark.sql.shuffle.partitions", "2")
     yield running
     running.stop()
     with warnings.catch_warnings():

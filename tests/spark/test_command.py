@@ -53,12 +53,20 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
 def test_people_get_a_line_a_table_and_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     example = {"code": "L1", "session": "s", "receiver": "r", "producer": "[bold]p", "site": ""}
     verdict = violated(example, published=4, owed=3, delivered=2, lost=1)
-    monkeypatch.setattr("spark.audit.run", lambda *_: verdict)
+    monkeypatch.setattr("spark.audit.run", lambda *_, **__: verdict)
     done = CliRunner().invoke(app, [str(small_run().write(tmp_path))])
     assert done.exit_code == 1
     assert "violated" in done.stdout
     assert "4 published, 3 owed, 2 delivered, 1 lost, 0 pending, 0 duplicated" in done.stdout
     assert "L1  session=s receiver=r producer=[bold]p" in done.stdout
+    assert "more" not in done.stdout
+
+
+def test_people_are_told_how_many_findings_are_not_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    verdict = violated({"code": "L1", "session": "s"}, published=1240, owed=1240, delivered=6, lost=1234)
+    monkeypatch.setattr("spark.audit.run", lambda *_, **__: verdict)
+    done = CliRunner().invoke(app, [str(small_run().write(tmp_path))])
+    assert "and 1,233 more; a report (--report DIR) lists up to 1,000 of each class" in done.stdout
 
 
 def test_wrong_input_is_refused_without_waiting_for_spark(tmp_path: Path) -> None:
