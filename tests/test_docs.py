@@ -19,7 +19,9 @@ from typing import get_args
 import pytest
 
 from bench.__main__ import NAMES
-from waypost import facts, records
+from handover.source import SourceState
+from handover.target import TargetState
+from waypost import facts, queue, records
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -174,17 +176,33 @@ def test_the_readme_of_a_room_names_every_file_of_the_room(room: str) -> None:
 
 def first_cells(page: str) -> list[str]:
     """Return the names in the first cells of a page's tables."""
-    rows = re.findall(r"^\| (`[^|]+) \|", (ROOT / page).read_text(), re.MULTILINE)
-    return [named for row in rows for named in re.findall(r"`([^`]+)`", row)]
+    return [named for row in rows_of(page) for named in re.findall(r"`([^`]+)`", row[0])]
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """Return the cells of the rows of a page's tables, but those of their heads."""
+    lines = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
 def test_every_kind_field_code_and_record_is_in_the_page_of_the_journal() -> None:
     kinds = get_args(records._Known)
     tags = {kind.__struct_config__.tag for kind in kinds}
-    assert set(first_cells("docs/journal.md")) == {*facts.FactKind, *facts.fact_fields(), *facts.OwnedCause, *tags}
-    written = (ROOT / "docs/journal.md").read_text()
-    codes = [*facts.Departure, *facts.GapCause, *facts.RemovalPolicy]
-    assert [code for code in codes if f"`{code}`" not in written] == []
+    fields = {name for kind in kinds for name in kind.__struct_fields__}
+    written = {*facts.FactKind, *facts.fact_fields(), *facts.OwnedCause, *tags, *fields}
+    assert set(first_cells("docs/journal.md")) == written
+    page = (ROOT / "docs/journal.md").read_text()
+    states = [state.name.lower() for state in (*SourceState, *TargetState) if state.name not in ("IDLE", "ENDED")]
+    codes = [*facts.Departure, *facts.GapCause, *facts.RemovalPolicy, *facts.TRANSFER_ENDS, *states]
+    codes += [*queue.DISCARDS, *queue.ORDERS, *records.RequestPart]
+    assert [code for code in codes if f"`{code}`" not in page] == []
+
+
+def test_the_page_of_the_journal_has_the_fields_of_each_record_in_their_order() -> None:
+    rows = {row[0].strip("`"): row[-1] for row in rows_of("docs/journal.md")}
+    for kind in get_args(records._Known):
+        row = rows[str(kind.__struct_config__.tag)]
+        assert tuple(re.findall(r"`([^`]+)`", row)) == kind.__struct_fields__
 
 
 # ---------------------------------------------------------------- pictures
