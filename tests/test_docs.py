@@ -130,7 +130,7 @@ def test_every_failure_that_is_cited_is_written_down() -> None:
     assert {path: found - set(rows) for path, found in cited.items() if found - set(rows)} == {}
 
 
-def test_a_story_that_says_which_failure_it_shows_stands_in_that_row() -> None:
+def test_a_scenario_that_says_which_failure_it_shows_stands_in_that_row() -> None:
     rows = rows_of_failures()
     for scenario in sorted((ROOT / "chaos/scenarios").glob("*.txt")):
         for number in CITED_FAILURE.findall(scenario.read_text()):

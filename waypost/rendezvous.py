@@ -32,7 +32,7 @@ from waypost.subscription.lexis import write_name, write_string
 KIND = "Rendezvous"
 """The attribute that every notification of a rendezvous has: REQUEST, or RESOURCE for a part of one."""
 REQUEST, RESOURCE = "request", "resource"
-ID, OWNER, ASKER, PATH = "Rendezvous-Id", "Rendezvous-Owner", "Rendezvous-Asker", "Rendezvous-Path"
+ID, OWNER, REQUESTER, PATH = "Rendezvous-Id", "Rendezvous-Owner", "Rendezvous-Requester", "Rendezvous-Path"
 MAX_NUMBER, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
 ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Parts"
 BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
@@ -74,7 +74,7 @@ def requests_to(owner: str) -> str:
 
 def answers_to(requester: str) -> str:
     """Return the expression, in the subscription language, that matches answers to the requester of this name."""
-    return _both(RESOURCE, ASKER, requester)
+    return _both(RESOURCE, REQUESTER, requester)
 
 
 def _both(kind: str, attribute: str, name: str) -> str:
@@ -113,7 +113,7 @@ class Request:
             KIND: REQUEST,
             ID: self.id,
             OWNER: self.owner,
-            ASKER: self.requester,
+            REQUESTER: self.requester,
             PATH: self.path,
             MAX_NUMBER: self.max_bytes,
         }
@@ -136,7 +136,7 @@ class Request:
         return cls(
             id=_text(notification, ID, MAX_ID_LENGTH),
             owner=_text(notification, OWNER, MAX_ID_LENGTH),
-            requester=_text(notification, ASKER, MAX_ID_LENGTH),
+            requester=_text(notification, REQUESTER, MAX_ID_LENGTH),
             path=_text(notification, PATH, MAX_PATH_LENGTH),
             max_bytes=_number(notification, MAX_NUMBER, 1, MAX_RESOURCE_BYTES),
             key=key,
@@ -181,7 +181,7 @@ class Request:
             KIND: RESOURCE,
             ID: self.id,
             OWNER: self.owner,
-            ASKER: self.requester,
+            REQUESTER: self.requester,
             PATH: self.path,
             ATTEMPT: attempt,
         }

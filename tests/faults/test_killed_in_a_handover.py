@@ -59,7 +59,7 @@ class Scenario:
 
 @asynccontextmanager
 async def scenario(cluster: Cluster, proxies: dict[str, Fronted], seed: int) -> AsyncIterator[Scenario]:
-    """Tell the story up to the move, and judge what came of it."""
+    """Run the scenario up to the move, and judge what came of it."""
     work = Audience(cluster.urls, seed, clients=2)
     scenario = Scenario(cluster, proxies, work)
     for guest in work.clients:

@@ -1,6 +1,6 @@
 """What is in order is called so: no class of anomaly may cry out at these.
 
-Every story is a session of its own. All are told in one run, which is judged once.
+Every scenario is a session of its own. All are in one run, which is judged once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WANTED = "topic == 'x'"
 
 
 class Scene:
-    """What was published before any story begins, and the run that the stories are told in."""
+    """What was published before any scenario begins, and the run that the scenarios are in."""
 
     def __init__(self) -> None:
         self.run = Run()
@@ -250,17 +250,17 @@ Judged = tuple[Scene, dict[str, int], Verdict]
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    """Tell every story in one run, and judge it: what was published, what each story is owed, the verdict."""
+    """Put every scenario into one run, and judge it: what was published, what each scenario is owed, the verdict."""
     scene = Scene()
-    owed = {story.__name__: story(scene) for story in SCENARIOS}
+    owed = {scenario.__name__: scenario(scene) for scenario in SCENARIOS}
     safe = [coordinate.offset for coordinate in (*scene.site_a, *scene.other, *scene.unwanted)]
     scene.run.fact("proxies", "acknowledged", origin=A, offsets=safe)
     scene.run.end(exclude=writers_that_ended(scene))
     return scene, owed, judge(spark, locate(str(scene.run.write(tmp_path_factory.mktemp("clean")))))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda story: story.__name__)
-def test_a_story_without_an_anomaly_is_in_order(scenario: Callable[[Scene], int], judged: Judged) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_scenario_without_an_anomaly_is_in_order(scenario: Callable[[Scene], int], judged: Judged) -> None:
     scene, _, verdict = judged
     assert any(
         fact.session == scenario.__name__ for fact in scene.run.journals["proxies"] if not isinstance(fact, bytes)

@@ -1,4 +1,4 @@
-"""What became of a notification, as the files of a run tell it: one story for each end that it can have."""
+"""What became of a notification, as the files of a run tell it: one scenario for each end that it can have."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def nothing(run: Run, at: Coordinate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "sentence"),
+    ("scenario", "sentence"),
     [
         (given, "r has it"),
         (given_twice, "r has it, 2 times"),
@@ -83,9 +83,9 @@ def nothing(run: Run, at: Coordinate) -> None:
         (nothing, "it was owed, and nobody says who has it: it waits, or is lost; `waypost audit` says which"),
     ],
 )
-def test_every_end_is_told(story: Callable[[Run, Coordinate], None], sentence: str, tmp_path: Path) -> None:
+def test_every_end_is_explained(scenario: Callable[[Run, Coordinate], None], sentence: str, tmp_path: Path) -> None:
     run, sent = prepared()
-    story(run, sent[2])
+    scenario(run, sent[2])
     found = explained(run, tmp_path, "A/0:2")
     assert found.sentence == f"A/0:2 and session s: {sentence}"
     whats = [line.what for line in found.lines]

@@ -218,14 +218,14 @@ def invented(run: Run) -> None:
     run.receive("s", later, Coordinate(Origin(SECOND), later.offset + 1))
 
 
-@pytest.mark.parametrize(("story", "code"), [(disordered, "O1"), (altered, "P5"), (invented, "P1")])
+@pytest.mark.parametrize(("scenario", "code"), [(disordered, "O1"), (altered, "P5"), (invented, "P1")])
 def test_the_other_promises_hold_across_log_epochs(
-    story: Callable[[Run], None], code: str, spark: SparkSession, tmp_path: Path
+    scenario: Callable[[Run], None], code: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     run = Run()
     run.subscribe("s", WANTED, {FIRST: -1})
     run.drain("s", EVERYTHING)
-    story(run)
+    scenario(run)
     assert found(audited(run, spark, tmp_path)) == {(code, "s"): 1}
 
 
