@@ -91,8 +91,8 @@ def _measured(size: Size) -> tuple[float, float, dict[str, object]]:
             except ChildProcessError:
                 break
         verdict = json.loads(found.stdout)
-        said = {"verdict": verdict["verdict"], **verdict["totals"]}
-        return _cpu_s() - before, time.monotonic() - began, said
+        totals = {"verdict": verdict["verdict"], **verdict["totals"]}
+        return _cpu_s() - before, time.monotonic() - began, totals
 
 
 def _cpu_s() -> float:
@@ -133,64 +133,45 @@ def _records(size: Size, drawn: random.Random, given: dict[int, list[tuple[int, 
 
 
 def _facts(size: Size, given: dict[int, list[tuple[int, int]]]) -> Iterator[Fact]:
-    number = 0
-    for topic in range(size.expressions):
-        session = f"s{topic % size.sessions}"
-        if topic < size.sessions:
-            number += 1
+    for number, fields in enumerate(_attested_by_proxy(size, given), start=1):
+        yield Fact(writer="proxies", number=number, at_ms=0, **fields)
+    for session, deliveries in given.items():
+        for number, start in enumerate(range(0, len(deliveries), BATCH), start=1):
+            offsets, digests = zip(*deliveries[start : start + BATCH], strict=True)
             yield Fact(
-                writer="proxies",
+                writer=f"s{session}/r",
                 number=number,
                 at_ms=0,
-                kind=FactKind.OWNED,
-                session=session,
-                proxy="a",
-                epoch=1,
-                cause=OwnedCause.CREATE,
-            )
-        about: dict[str, Any] = {"session": session, "subscription": f"u{topic}", "epoch": 1}
-        yield Fact(
-            writer="proxies",
-            number=number + 1,
-            at_ms=0,
-            kind=FactKind.SUBSCRIBED,
-            expression=f"topic == 't{topic}' && size >= 0",
-            **about,
-        )
-        yield Fact(
-            writer="proxies", number=number + 2, at_ms=0, kind=FactKind.EFFECTIVE, frontier={ORIGIN: -1}, **about
-        )
-        number += 2
-    for number_of, deliveries in given.items():
-        name = f"s{number_of}"
-        for count, start in enumerate(range(0, len(deliveries), BATCH), start=1):
-            batch = deliveries[start : start + BATCH]
-            yield Fact(
-                writer=f"{name}/r",
-                number=count,
-                at_ms=0,
                 kind=FactKind.RECEIVED,
-                session=name,
+                session=f"s{session}",
                 receiver="r",
                 epoch=1,
                 proxy="a",
                 origin=ORIGIN,
-                offsets=[offset for offset, _ in batch],
-                digests=[digest for _, digest in batch],
-                order="any",
+                offsets=list(offsets),
+                digests=list(digests),
             )
-        number += 1
-        yield Fact(
-            writer="proxies",
-            number=number,
-            at_ms=0,
-            kind=FactKind.DRAINED,
-            session=name,
-            receiver="r",
-            epoch=1,
-            frontier={ORIGIN: size.notifications - 1},
-        )
-    yield Fact(writer="proxies", number=number + 1, at_ms=0, kind=FactKind.CLOSED)
+
+
+def _attested_by_proxy(size: Size, given: dict[int, list[tuple[int, int]]]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the proxy's facts, in their order."""
+    for topic in range(size.expressions):
+        session = {"session": f"s{topic % size.sessions}", "epoch": 1}
+        if topic < size.sessions:
+            yield {"kind": FactKind.OWNED, "proxy": "a", "cause": OwnedCause.CREATE, **session}
+        about = {"subscription": f"u{topic}", **session}
+        yield {"kind": FactKind.SUBSCRIBED, "expression": f"topic == 't{topic}' && size >= 0", **about}
+        yield {"kind": FactKind.EFFECTIVE, "frontier": {ORIGIN: -1}, **about}
+    end = {ORIGIN: size.notifications - 1}
+    for session_number in given:
+        yield {
+            "kind": FactKind.DRAINED,
+            "session": f"s{session_number}",
+            "receiver": "r",
+            "epoch": 1,
+            "frontier": end,
+        }
+    yield {"kind": FactKind.CLOSED}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waypost.errors import BadMessage
+from waypost.terminal import escaped
 
 if TYPE_CHECKING:
     from spark.verdict import Verdict
@@ -94,12 +95,7 @@ def explain(
     typer.echo(found.sentence)
     for line in found.lines:
         at = "" if line.at_ms is None else f"{datetime.fromtimestamp(line.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
-        typer.echo(f"{at:23}  {line.what:12}  {_printable(line.text)}  [{line.where}]")
-
-
-def _printable(text: str) -> str:
-    """Return the text with escapes for what would move a terminal's cursor: clients chose it."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+        typer.echo(f"{at:23}  {line.what:12}  {escaped(line.text)}  [{line.where}]")
 
 
 def _require_writable(report: Path) -> None:

@@ -31,10 +31,10 @@ class Unusable(Exception):
 
 
 UNUSABLE = (SubscriptionError, Unusable)
-"""The errors of :func:`test_of` and of the parser for an expression that the audit cannot evaluate."""
+"""The errors of :func:`compiled` and of the parser for an expression that the audit cannot evaluate."""
 
 
-def test_of(node: Node) -> Test:
+def compiled(node: Node) -> Test:
     """Return the test of a notification's attributes that a tree stands for: True, False, or None for bottom.
 
     Raises:
@@ -44,9 +44,9 @@ def test_of(node: Node) -> Test:
         case Compare(operator=sign, left=left, right=right):
             return _comparison(sign, _operand(left), _operand(right))
         case Logic(operator=sign, legs=legs):
-            return _LOGIC[sign]([test_of(leg) for leg in legs])
+            return _LOGIC[sign]([compiled(leg) for leg in legs])
         case Not(operand=inner):
-            return _negation(test_of(inner))
+            return _negation(compiled(inner))
         case Call(function="equals", arguments=(first, *others)) if others:
             return _disjunction([_comparison("==", _operand(first), _operand(other)) for other in others])
         case Call(function=function, arguments=(first,)) if function in _ON_VALUES:
@@ -60,32 +60,26 @@ def test_of(node: Node) -> Test:
 # ---------------------------------------------------------------- three-valued logic
 
 
-def _conjunction(legs: Sequence[Test]) -> Test:
-    def test(attributes: Attributes) -> bool | None:
-        result: bool | None = True
-        for leg in legs:
-            found = leg(attributes)
-            if found is False:
-                return False
-            if found is None:
-                result = None
-        return result
+def _decided_by(decisive: bool) -> Callable[[Sequence[Test]], Test]:
+    """Make "and", which one False decides, or "or", which one True does; else one bottom makes it bottom."""
 
-    return test
+    def connected(legs: Sequence[Test]) -> Test:
+        def test(attributes: Attributes) -> bool | None:
+            result: bool | None = not decisive
+            for leg in legs:
+                found = leg(attributes)
+                if found is decisive:
+                    return decisive
+                if found is None:
+                    result = None
+            return result
+
+        return test
+
+    return connected
 
 
-def _disjunction(legs: Sequence[Test]) -> Test:
-    def test(attributes: Attributes) -> bool | None:
-        result: bool | None = False
-        for leg in legs:
-            found = leg(attributes)
-            if found:
-                return True
-            if found is None:
-                result = None
-        return result
-
-    return test
+_conjunction, _disjunction = _decided_by(False), _decided_by(True)
 
 
 def _difference(legs: Sequence[Test]) -> Test:

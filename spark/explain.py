@@ -15,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from spark.evaluation import UNUSABLE, Attributes, test_of
-from spark.source import BadInput, Folder
+from spark.evaluation import UNUSABLE, Attributes, compiled
+from spark.source import BadInput, Folder, opened
 from waypost.errors import BadNotification, BadRecord
 from waypost.facts import TRANSFER_ENDS, Fact, FactKind, decode_fact
 from waypost.identity import Coordinate, Origin, SiteId, log_epoch_of, origin_of, site_of
-from waypost.keys import texts
+from waypost.keys import SIDES, texts
 from waypost.notification import decode_body
 from waypost.records import LogBegun, Published, decode_record
 from waypost.subscription.canonical import write
@@ -34,7 +34,6 @@ MAX_VALUE = 60
 
 _COORDINATE = re.compile(r"(?P<origin>\S+/\d+(?:\.\d+)?):(?P<offset>\d+)")
 _ID = re.compile(r"(?P<producer>[^\s()]+)/(?P<incarnation>[^\s/()]+)/(?P<sequence>\d+)")
-_SIDES = {"producer": ("producer",), "consumer": ("consumer",), "dual": ("producer", "consumer")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def _id(found: _Found) -> tuple[str, str, int] | None:
 
 def _matching(run: Folder, expression: str) -> Iterator[_Found]:
     try:
-        test = test_of(read(expression))
+        test = compiled(read(expression))
     except UNUSABLE as error:
         raise BadInput(
             f"{expression} is no coordinate (ORIGIN:OFFSET), no id (PRODUCER/INCARNATION/SEQUENCE) and no expression: "
@@ -162,7 +161,7 @@ def _published(run: Folder) -> Iterator[_Found]:
 
 def _rows(path: Path, query: str, *values: int) -> Iterator[tuple[int, bytes]]:
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as log:
+        with closing(opened(path)) as log:
             yield from log.execute(query, values)
     except sqlite3.Error as error:
         raise BadInput(f"{path} is no site log: {error}") from None
@@ -345,8 +344,9 @@ class _Evidence:
 
     def _sentence(self, whys: list[str]) -> str:
         asked = self._receiver or "a receiver"
-        given = f"{', '.join(sorted(set(self._given)))} {'has' if len(set(self._given)) == 1 else 'have'} it"
-        often = f", {len(self._given)} times" if len(self._given) > len(set(self._given)) else ""
+        receivers = sorted(set(self._given))
+        given = f"{', '.join(receivers)} {'has' if len(receivers) == 1 else 'have'} it"
+        often = f", {len(self._given)} times" if len(self._given) > len(receivers) else ""
         verdicts: Iterable[tuple[bool, str]] = (
             (not self._is_known, "no journal speaks of this session"),
             (self._found.record is None and bool(self._given), f"{given}, though no notification stands there"),
@@ -375,11 +375,8 @@ def _meet(subscription: _Subscription, record: Published) -> bool:
     if not subscription.secure_only and record.protection.insecure:
         return True
     common = set(subscription.keys) & set(texts(record.protection.keys))
-    for scheme in {text.split()[0] for text in common}:
-        sides = {text.split()[1] for text in common if text.split()[0] == scheme}
-        if sides >= set(_SIDES[scheme.rpartition("-")[2]]):
-            return True
-    return False
+    met = {tuple(text.split()[:2]) for text in common}
+    return any(all((scheme, side) in met for side in sides) for scheme, sides in SIDES.items())
 
 
 def why_not(tree: Node, attributes: Attributes) -> list[str]:
@@ -389,7 +386,7 @@ def why_not(tree: Node, attributes: Attributes) -> list[str]:
     Raises:
         Unusable: the tree is no test.
     """
-    found = test_of(tree)(attributes)
+    found = compiled(tree)(attributes)
     if found:
         return []
     if isinstance(tree, Logic) and tree.operator in ("&&", "||"):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from spark.evaluation import UNUSABLE, Attributes, Test, test_of
+from spark.evaluation import UNUSABLE, Attributes, Test, compiled
 from waypost.notification import Value
 from waypost.subscription.parser import read
 from waypost.subscription.tree import Call, Compare, Literal, Logic, Name, Node, Not, names
@@ -48,7 +48,7 @@ class Matcher:
         for number, text in enumerate(self.texts):
             try:
                 tree = read(text)
-                self._tests[number] = test_of(tree)
+                self._tests[number] = compiled(tree)
             except UNUSABLE:
                 continue
             self._file(number, needed(tree))

@@ -21,7 +21,7 @@ from spark.matcher import Matcher
 from spark.record_rows import Raw, Row, rows
 from spark.schemas import FACT, RECORD
 from spark.session import require_connector
-from spark.source import BadInput, Folder, Source, Topics
+from spark.source import BadInput, Folder, Source, Topics, opened
 
 RECORDS_A_TASK = 50_000
 Slice = tuple[str, str, int, int]
@@ -162,20 +162,16 @@ def _slices(folder: Folder) -> list[Slice]:
 
 def _extent(path: Path) -> tuple[int, int]:
     try:
-        with closing(_opened(str(path))) as log:
+        with closing(opened(path)) as log:
             first, last = log.execute("SELECT MIN(offset), MAX(offset) FROM log").fetchone()
     except sqlite3.Error as error:
         raise BadInput(f"{path} is no site log: {error}") from None
     return (0, 0) if first is None else (first, last + 1)
 
 
-def _opened(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
-
-
 def _read_slices(slices: Iterable[Slice]) -> Iterator[Raw]:
     for site, path, start, end in slices:
-        with closing(_opened(path)) as log:
+        with closing(opened(Path(path))) as log:
             query = "SELECT offset, record FROM log WHERE offset >= ? AND offset < ? ORDER BY offset"
             for offset, record in log.execute(query, (start, end)):
                 yield site, 0, offset, record

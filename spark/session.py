@@ -60,7 +60,7 @@ def build(master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.appName("waypost audit")
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = os.environ.get("WAYPOST_SPARK_MASTER", LOCAL)
-    is_local = master is not None and master.startswith("local")
+    is_local = _is_local(master)
     if is_local:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -96,6 +96,11 @@ def _java_overheard(listener: IO[bytes]) -> Iterator[None]:
         for number, copy in kept:
             os.dup2(copy, number)
             os.close(copy)
+
+
+def _is_local(master: str | None) -> bool:
+    """Tell whether driver and executors are on this machine; None: `spark-submit` knows, and it may be a cluster."""
+    return master is not None and master.startswith("local")
 
 
 def _settings(is_local: bool) -> dict[str, str]:
@@ -158,7 +163,7 @@ def keep(frame: DataFrame) -> DataFrame:
     a small run (:func:`tuned`) it is one partition. On a cluster two executors have each partition, as one may end.
     """
     session = frame.sparkSession
-    if str(session.sparkContext.master).startswith("local"):
+    if _is_local(session.sparkContext.master):
         is_small = session.conf.get("spark.sql.shuffle.partitions") == "1"
         return (frame.coalesce(1) if is_small else frame).localCheckpoint()
     return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,6 +90,11 @@ def _folder(root: Path) -> Folder:
     files = [*logs.values(), *(path for paths in journals.values() for path in paths)]
     size_bytes = sum(path.stat().st_size for path in files)
     return Folder(logs, {site: paths for site, paths in journals.items() if paths}, size_bytes)
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """Return a connection to an embedded site log, which reads alone. That it is one shows when it is read."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def _topics(text: str) -> Topics:

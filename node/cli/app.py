@@ -17,7 +17,6 @@ import typer
 from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
 
 from node.cli import INTERRUPTED, config, keys, links, rendezvous, sessions, sites
-from node.cli.commands.input import printable
 from node.cli.options import (
     Config,
     Data,
@@ -34,6 +33,7 @@ from node.cli.options import (
 from node.configuration.config import load_serving
 from waypost.errors import BadArgument, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
+from waypost.terminal import printable
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly, or cannot tell; 2 wrong
 usage or a bad expression; 3 not reachable in time, trying again may help; 4 not allowed; 5 not found or conflict; 27

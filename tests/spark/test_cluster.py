@@ -27,12 +27,9 @@ class SparkCluster:
     """A standalone cluster, with the driver on the master's host."""
 
     master: Host
+    url: str
     workers: tuple[Process, Process]
     settings: Path
-
-    @property
-    def url(self) -> str:
-        return f"spark://{self.master.ipv4}:{PORT}"
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
         )
         for worker in (one, other):
             worker.wait_until(lambda: worker.has_logged("Successfully registered"), timeout_s=START_S)  # noqa: B023
-        yield SparkCluster(driver, (one, other), settings)
+        yield SparkCluster(driver, url, (one, other), settings)
 
 
 def run_with_a_repeat() -> Run:

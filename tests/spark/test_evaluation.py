@@ -161,7 +161,7 @@ class Writer:
 
 def disagreements(expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]) -> list[str]:
     """Evaluate every expression over every notification by both, and say where they differ."""
-    tests = [evaluation.test_of(read(expression.text)) for expression in expressions]
+    tests = [evaluation.compiled(read(expression.text)) for expression in expressions]
     # As a proxy and the audit see them: through a body.
     bodies = [decode_body(Notification(attributes).body) for attributes in notifications]
     answers, found = set(), []
@@ -245,7 +245,7 @@ HAND_WRITTEN = (
 def test_index_finds_what_a_test_of_every_expression_finds(seed: int) -> None:
     writer = Writer(1000 + seed)
     expressions = [*(expression.text for expression in writer.expressions(200)), *HAND_WRITTEN]
-    tests = [evaluation.test_of(read(text)) for text in expressions]
+    tests = [evaluation.compiled(read(text)) for text in expressions]
     matcher = Matcher(expressions)
     notifications = [writer.attributes() for _ in range(100)] + [{}]
     found = [matcher.matching(attributes) for attributes in notifications]

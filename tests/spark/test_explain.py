@@ -16,6 +16,7 @@ from spark.source import BadInput, Folder, locate
 from tests.spark.runs import Run
 from waypost.facts import Departure, GapCause, RemovalPolicy
 from waypost.identity import Coordinate
+from waypost.keys import Key, Protection
 from waypost.subscription.parser import read
 
 A = "A/0"
@@ -130,6 +131,19 @@ def test_notification_outside_of_a_subscriptions_time_was_not_owed(tmp_path: Pat
     assert texts[0] == "s1: it took effect above 1 of A/0, behind the notification"
     assert texts[1] == f"s1: {WANTED}"
     assert texts[2] == "s1: it ended at 3 of A/0, before the notification"
+
+
+@pytest.mark.parametrize(("consumer", "meets"), [(b"right", True), (b"other", False)])
+def test_keys_that_do_not_meet_are_a_reason(consumer: bytes, meets: bool, tmp_path: Path) -> None:
+    def protected(key: bytes) -> Protection:
+        public = Key("sha256-dual", "producer", b"p"), Key("sha256-dual", "consumer", key)
+        return Protection(public, insecure=False)
+
+    run = Run()
+    run.publish("A", topic="x", n=1, protection=protected(b"right"))
+    run.subscribe("s", WANTED, {A: -1}, protection=protected(consumer))
+    what = explained(run, tmp_path, "A/0:0").lines[-1].text
+    assert what == ("s1: " + WANTED if meets else "s1: the keys of the two sides do not meet")
 
 
 def test_notification_is_found_by_id_and_by_expression(tmp_path: Path) -> None:

@@ -99,17 +99,3 @@ def asked_reliability(events: str | None, connection: str | None) -> Reliability
     if events is None and connection is None:
         return None
     return reliability_of(events or connection or "", connection or "persistent")
-
-
-def escaped(text: str) -> str:
-    """Return a text of others with its unprintable characters escaped as Python writes them, safe for one line on a
-    terminal.
-    """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
-
-
-def printable(text: str) -> str:
-    """Return a text of others with its unprintable characters replaced, safe for one line on a terminal."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import waypost
-from node.cli.commands.input import escaped, parsed, printable
+from node.cli.commands.input import parsed
 from node.cli.commands.interrupt import blocking
 from waypost.client.events import NearerProxy, Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
@@ -26,6 +26,7 @@ from waypost.notification import Value
 from waypost.queue import Order
 from waypost.reliability import Reliability
 from waypost.subscription.batch import notification_as_json
+from waypost.terminal import escaped, printable
 
 EXIT_IN_VAIN = 27
 SHOWN_SUBSCRIPTIONS = 3

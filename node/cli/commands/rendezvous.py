@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import waypost
-from node.cli.commands.input import printable
 from node.cli.commands.receive import ATTACH_S, WaitedInVain
 from waypost.client import rendezvous
 from waypost.errors import NotFound, OutputFailed, ReceiverTaken, Refused
 from waypost.rendezvous import Request, Resource
+from waypost.terminal import printable
 
 NAME_LENGTH = 50
 """Characters of a file's name, its last ones; no file system takes more than 255 bytes, and we add to them."""

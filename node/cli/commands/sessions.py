@@ -7,10 +7,10 @@ import sys
 from typing import Any
 from urllib.parse import urlencode
 
-from node.cli.commands.input import printable
 from node.cli.commands.proxy_client import address, request
 from node.cli.commands.table import print_table
 from waypost.errors import NotFound, Unreachable
+from waypost.terminal import printable
 
 ELSEWHERE, UNSERVED = "elsewhere", "unserved"
 """States of a session that another proxy owns: one that has a lease, and one that has none."""

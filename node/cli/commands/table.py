@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from node.cli.commands.input import printable
+from waypost.terminal import printable
 
 WIDTH = 1_000
 """Characters of a line: as many as it needs. What is cut off in a narrow window, or in a pipe, cannot be asked for."""
