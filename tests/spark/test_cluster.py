@@ -91,4 +91,4 @@ def test_audit_ends_well_though_a_worker_is_killed(cluster: SparkCluster, tmp_pa
         cluster.workers[0].kill()
         audit.wait_until(lambda: not audit.running, timeout_s=AUDIT_S, what="at its end")
     found = json.loads((report / "audit.json").read_text())["findings"]
-    assert [(finding["code"], finding["session"], finding["offset"]) for finding in found] == [("D1", "s7", "3")]
+    assert [(finding["code"], finding["session"], finding["offset"]) for finding in found] == [("D1", "s7", 3)]
