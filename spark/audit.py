@@ -89,13 +89,9 @@ def _kafka_error(text: str) -> LogUnavailable:
     return LogUnavailable(f"Kafka could not be read: {causes[-1].strip() if causes else 'no reason given'}")
 
 
-BYTES_A_ROW = 320
-"""The size of a fact or a record in a file, roughly."""
-
-
 def _judged(spark: SparkSession, source: Source, progress: Callable[[str], None]) -> Verdict:
-    with sessions.tuned(spark, None if source.size_bytes is None else source.size_bytes // BYTES_A_ROW):
-        progress("reading the journals")
+    progress("reading the journals")
+    with sessions.tuned(spark, readers.size_rows(spark, source)):
         facts = keep(journals.numbered(readers.journals(spark, source)))
         program = _program(spark, journals.once(facts))
         progress(f"reading the site logs, by {len(program.matcher.texts):,} expressions")

@@ -24,9 +24,28 @@ from spark.session import require_connector
 from spark.source import BadInput, Folder, Source, Topics, opened
 
 RECORDS_A_TASK = 50_000
+BYTES_A_ROW = 320
+"""The size of a fact or a record in a file, roughly."""
 Slice = tuple[str, str, int, int]
 """Site, file, first offset, offset behind the last."""
 Decode = Callable[[Iterable[Raw]], Iterator[Row]]
+
+
+def size_rows(spark: SparkSession, source: Source) -> int:
+    """Return about how many facts and records a run has together. In Kafka they are counted, which reads them.
+
+    Args:
+        spark: the session.
+        source: the run.
+
+    Raises:
+        BadConfiguration: the source is Kafka, and this session has no connector.
+    """
+    if isinstance(source, Folder):
+        return source.size_bytes // BYTES_A_ROW
+    require_connector(spark)
+    topics = {site: f"{source.log_topic(site)},{source.journal_topic(site)}" for site in source.servers}
+    return _union([_topic(spark, source, site, both).select() for site, both in topics.items()]).count()
 
 
 def journals(spark: SparkSession, source: Source) -> DataFrame:
@@ -181,6 +200,7 @@ def _read_slices(slices: Iterable[Slice]) -> Iterator[Raw]:
 
 
 def _topic(spark: SparkSession, topics: Topics, site: str, topic: str) -> DataFrame:
+    """Return the messages of a topic of the site, or of several with commas between."""
     client = {"bootstrap.servers": topics.servers[site], **topics.tls}
     reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in client.items()})
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("endingOffsets", "latest")

@@ -127,7 +127,7 @@ def _settings(is_local: bool) -> dict[str, str]:
 
 
 @contextmanager
-def tuned(session: SparkSession, rows: int | None) -> Iterator[None]:
+def tuned(session: SparkSession, rows: int) -> Iterator[None]:
     """Change the settings of the session to those for a run of this size, until the end of the block, which restores
     them.
 
@@ -135,12 +135,10 @@ def tuned(session: SparkSession, rows: int | None) -> Iterator[None]:
     the audit of a demo takes seconds instead of a minute.
 
     Args:
-        rows: facts and records together, roughly; None: nobody knows, and Spark's own settings stay.
+        rows: facts and records together, roughly.
     """
-    wanted: dict[str, str] = {}
-    if rows is not None and rows < SMALL_ROWS:
-        wanted = _FOR_A_SMALL_RUN
-    elif rows is not None:
+    wanted = _FOR_A_SMALL_RUN
+    if rows >= SMALL_ROWS:
         needed = max(session.sparkContext.defaultParallelism, rows // ROWS_A_PARTITION)
         wanted = {"spark.sql.shuffle.partitions": str(needed)}
     before = {key: session.conf.get(key, None) for key in wanted}

@@ -51,8 +51,6 @@ class Topics:
 
     dense = False
     """Kafka's own control records take offsets too, so a gap between two records proves nothing."""
-    size_bytes = None
-    """Not known beforehand."""
 
     def log_topic(self, site: str) -> str:
         """Return the name of the topic of a site's log."""
