@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,13 @@ from chaos.servers.kafka import KafkaServer
 from chaos.servers.toxiproxy import ToxiproxyServer
 
 SITES = {"A": ("a1", "a2"), "B": ("b1",)}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """What a test leaves open, such as a connection, is this test's fault and not that of one that comes later."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
