@@ -433,7 +433,7 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
     A message that is refused ends the connection and is counted; nothing is raised for it.
     """
     await socket.accept()
-    secret = node.secret
+    secret = node.directory.secret
     if secret is None:
         await socket.close(TRY_LATER, "starting")
         return
@@ -452,7 +452,7 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
     except WebSocketDisconnect:
         pass
     except Refused as error:
-        node.refused(name_of(error), peer, f"{_address(socket)}: {error}"[:REFUSAL_DETAIL])
+        node.directory.refused(name_of(error), peer, f"{_address(socket)}: {error}"[:REFUSAL_DETAIL])
         # Who is refused may have gone already.
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await socket.close(UNACCEPTABLE, str(error).encode()[:120].decode(errors="ignore"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from federation.messages import CatchUp, CatchUpFailed, CaughtUp
-from federation.ports import ProxyRow, SiteLog
+from federation.ports import SiteLog
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
+from node.peers.directory import Directory
 from node.peers.peers import Peers
 from node.resources.loop_turns import in_turns
 from waypost.errors import HistoryTruncated, Unreachable
@@ -52,12 +52,12 @@ class Requests:
     """Asks proxies of other sites, a different one each time, and waits for their answers.
 
     Args:
-        rows: returns the rows of the live proxies of a site.
+        directory: of the node: who lives where.
     """
 
-    def __init__(self, peers: Peers, rows: Callable[[SiteId], list[ProxyRow]]) -> None:
+    def __init__(self, peers: Peers, directory: Directory) -> None:
         self._peers = peers
-        self._rows = rows
+        self._directory = directory
         self._waiting: dict[int, asyncio.Future[CaughtUp]] = {}
         self._turn = 0
 
@@ -71,7 +71,7 @@ class Requests:
         Raises:
             Unreachable: the site has no live proxy, it did not answer within ANSWER_S seconds, or it failed.
         """
-        rows = self._rows(site)
+        rows = [row for row in self._directory.live() if row.site == site]
         if not rows:
             raise Unreachable(f"no proxy of site {site} is known")
         self._turn += 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Container
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, NamedTuple
 
@@ -25,6 +25,7 @@ from federation.messages import FederationMessage, LinkMessage
 from federation.ports import ProxyRow
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.health.self_check import Unreached
+from node.peers.directory import Directory
 from node.peers.routes import Routed
 from node.security.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
 from waypost import cancellation
@@ -135,7 +136,6 @@ class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
 
 IntroductionMessage = PeerChallenge | PeerHello | PeerWelcome
 PeerMessage = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | FederationMessage | Routed
-Route = Callable[[ProxyRow, Container[ProxyId], int], ProxyRow | None]
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage)
 _introductions: msgspec.msgpack.Decoder[IntroductionMessage] = msgspec.msgpack.Decoder(IntroductionMessage)
@@ -174,13 +174,8 @@ class Peers:
 
     Args:
         proxy: the name of this proxy.
-        row: returns the row of a live proxy; None: the registry has none.
-        incarnation: returns the present incarnation of this proxy.
-        secret: returns the federation's secret; None: the registry has not told it yet.
-        refused: called when a peer cannot be spoken to: the kind of refusal, the peer's name, and details for people.
+        directory: of the node: who lives where, and the federation's secret.
         clock: of the node.
-        route: returns the proxy to which a message goes that cannot be sent to a proxy directly, by that one's row, the
-            proxies that are not reached, and how many proxies the message has left so far; None: there is no way.
         tls: for connections to peers at wss://, and required of them all; None: system defaults at wss://, ws:// too.
 
     Attributes:
@@ -190,24 +185,16 @@ class Peers:
     def __init__(
         self,
         proxy: ProxyId,
-        row: Callable[[ProxyId], ProxyRow | None],
-        incarnation: Callable[[], Incarnation],
-        secret: Callable[[], bytes | None],
-        refused: Callable[[str, ProxyId, str], None],
+        directory: Directory,
         *,
         clock: Clock,
-        route: Route = lambda target, unreached, passed: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._tls = tls
-        self._route = route
         self._clock = clock
         self.unreached: dict[ProxyId, Unreached] = {}
         self._proxy = proxy
-        self._row = row
-        self._incarnation = incarnation
-        self._secret = secret
-        self._refused = refused
+        self._directory = directory
         self._lines: dict[ProxyId, asyncio.Queue[_QueuedMessage]] = {}
         self._bytes: Counter[ProxyId] = Counter()
         """The size of the messages that wait, by peer."""
@@ -230,7 +217,9 @@ class Peers:
         """
         data, routed = _encoder.encode(message), None
         if not isinstance(message, LinkMessage) and len(data) <= ROUTED_BYTES:
-            routed = Routed(target=proxy, sender=self._proxy, incarnation=self._incarnation(), passed=0, data=data)
+            routed = Routed(
+                target=proxy, sender=self._proxy, incarnation=self._directory.incarnation, passed=0, data=data
+            )
         self._put(proxy, _QueuedMessage(data, routed))
 
     def _put(self, proxy: ProxyId, queued: _QueuedMessage) -> None:
@@ -256,23 +245,27 @@ class Peers:
             self.routed += 1
             self._put(routed.target, _QueuedMessage(_encoder.encode(routed), routed))
             return None
-        row = self._row(routed.sender)
+        row = self._directory.row(routed.sender)
         if row is None or row.incarnation != routed.incarnation:
-            self._refused(STALE_SENDER, peer, f"it names {routed.sender}, {routed.incarnation}")
+            self._directory.refused(STALE_SENDER, peer, f"it names {routed.sender}, {routed.incarnation}")
             return None
         try:
             message = decode_peer_message(routed.data)
         except BadMessage as error:
-            self._refused(name_of(error), peer, f"routed, of {routed.sender}: {error}")
+            self._directory.refused(name_of(error), peer, f"routed, of {routed.sender}: {error}")
             return None
         if isinstance(message, Routed | LinkMessage):
-            self._refused(NOT_ROUTED, peer, f"{type(message).__name__} of {routed.sender}")
+            self._directory.refused(NOT_ROUTED, peer, f"{type(message).__name__} of {routed.sender}")
             return None
         return routed.sender, message
 
     def unroutable(self) -> dict[ProxyId, Unreached]:
         """Return the peers that cannot be reached, directly or over other sites."""
-        return {proxy: failed for proxy, failed in self.unreached.items() if self._way(self._row(proxy), 0) is None}
+        return {
+            proxy: failed
+            for proxy, failed in self.unreached.items()
+            if self._way(self._directory.row(proxy), 0) is None
+        }
 
     def waiting(self) -> list[int]:
         """Return the number of messages that wait, one number for each peer to which something was sent."""
@@ -290,7 +283,7 @@ class Peers:
         while True:
             queued = await line.get()
             self._bytes[proxy] -= len(queued.data)
-            row = self._row(proxy)
+            row = self._directory.row(proxy)
             if row is None:
                 self.lost[NOT_THERE] += 1
                 continue
@@ -326,7 +319,7 @@ class Peers:
     # ------------------------------------------------------------ over other sites
 
     def _way(self, target: ProxyRow | None, passed: int) -> ProxyRow | None:
-        return None if target is None else self._route(target, self.unreached, passed)
+        return None if target is None else self._directory.next_proxy(target, self.unreached, passed)
 
     def _send_routed(self, row: ProxyRow, queued: _QueuedMessage) -> bool:
         """Send a message over other sites; False: it may not go there, or there is no way."""
@@ -356,7 +349,7 @@ class Peers:
 
     async def _probe_connection(self, row: ProxyRow) -> bool:
         """Make a connection, and close it again; tell whether the peer has proven who it is."""
-        async with self._connection(row, self._incarnation()) as made:
+        async with self._connection(row, self._directory.incarnation) as made:
             return made is not None
 
     async def _talk(self, row: ProxyRow, line: asyncio.Queue[_QueuedMessage], taken: list[_QueuedMessage]) -> bool:
@@ -367,14 +360,14 @@ class Peers:
         Args:
             taken: the first message; it is replaced by each that is taken.
         """
-        incarnation = self._incarnation()
+        incarnation = self._directory.incarnation
         async with self._connection(row, incarnation) as made:
             if made is None:
                 return False
             socket, sealer = made
             closing = asyncio.create_task(socket.wait_closed())
             try:
-                while incarnation == self._incarnation() and self._row(row.proxy) == row:
+                while incarnation == self._directory.incarnation and self._directory.row(row.proxy) == row:
                     frame = sealer.seal(taken[0].data)
                     await socket.send(frame)
                     self.sent_bytes += len(frame)
@@ -394,7 +387,7 @@ class Peers:
         """Return the context of a connection on which both sides have proven who they are; None: they have not."""
         encrypted = row.url.startswith("wss:")
         if self._tls is not None and not encrypted:
-            self._refused(IN_THE_CLEAR, row.proxy, f"it is reached at {row.url}")
+            self._directory.refused(IN_THE_CLEAR, row.proxy, f"it is reached at {row.url}")
             await asyncio.sleep(PAUSE_S)
             yield None
             return
@@ -420,14 +413,14 @@ class Peers:
 
     async def _introduced(self, socket: ClientConnection, row: ProxyRow, incarnation: Incarnation) -> Sealer | None:
         """Return the sealer, once both sides have proven who they are; None: they have not."""
-        secret = self._secret()
+        secret = self._directory.secret
         if secret is None:
             return None
         try:
             async with asyncio.timeout(INTRODUCTION_S):
                 return await _introduce(socket, self._proxy, incarnation, row.proxy, secret)
         except Refused as error:
-            self._refused(name_of(error), row.proxy, f"said by whoever answers at {row.url}")
+            self._directory.refused(name_of(error), row.proxy, f"said by whoever answers at {row.url}")
         except (websockets.WebSocketException, TimeoutError):
             pass
         return None

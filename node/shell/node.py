@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -30,7 +30,7 @@ from federation.messages import (
     SeenRequest,
     SeenResponse,
 )
-from federation.ports import Batch, Claimed, LinkRow, ProxyRow, Reloaded, WatchAlive
+from federation.ports import Batch, Claimed, LinkRow, Reloaded, WatchAlive
 from federation.site.log_epochs import federation_of
 from handover.machine import Deadline
 from handover.messages import RelayDown
@@ -60,8 +60,9 @@ from node.machines.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, L
 from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.catch_up import Requests
+from node.peers.directory import NodeDirectory
 from node.peers.peers import PeerMessage, Peers
-from node.peers.routes import Routed, Routes
+from node.peers.routes import Routed
 from node.resources.client_shares import ClientShares
 from node.resources.free_memory import trim_memory
 from node.resources.garbage_collection import without_collection
@@ -197,20 +198,10 @@ class Node:
         self._room = asyncio.Event()
         self._journal = JournalWriter(self.clock, self._on_facts_written, self._on_journal_tried)
         self._has_opened = False
-        self.secret: bytes | None = None
-        """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
-        self._routes = Routes(self.site)
-        self.peers = Peers(
-            self.proxy,
-            self._row,
-            lambda: self._engine.env.lease.incarnation,
-            lambda: self.secret,
-            self.refused,
-            clock=self.clock,
-            route=self._route,
-            tls=self.tls.peers if self.tls else None,
-        )
-        self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.health, self.clock)
+        self.directory = NodeDirectory(self.site)
+        peer_tls = self.tls.peers if self.tls else None
+        self.peers = Peers(self.proxy, self.directory, clock=self.clock, tls=peer_tls)
+        self.effect_runner = EffectRunner(config, Requests(self.peers, self.directory), self.health, self.clock)
         self._operator_log = OperatorLog(self.proxy, url, self.health, self.clock)
 
     @property
@@ -310,7 +301,7 @@ class Node:
             )
             del restored
         engine.output.counters.damaged["store"] += self._store_damaged
-        self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.env.cluster.proxies.values())
+        self.witnesses = Witnesses(self.proxy, self.peers, self.directory)
         guard = LogGuard(engine.state, begin.federation, begin.row)
         self.guarded_log = GuardedLog(guard, parts.log, parts.registry, self.witnesses)
         self.effect_runner.begin(parts, engine.env)
@@ -328,6 +319,7 @@ class Node:
         )
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
+        self.directory.begin(engine)
 
     async def _restored(self, backends: Backends) -> Restored | None:
         """Return what the disk has; where that is damaged, nothing: changelog and logs have what it held."""
@@ -599,21 +591,22 @@ class Node:
 
     async def _read_secret(self) -> None:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
-        before = self.secret or b""
+        before = self.directory.secret or b""
         registry = self.backends.registry
-        self.secret = await self.health.retry(Dependency.REGISTRY, lambda: registry.secret(before))
-        if before not in (b"", self.secret):
+        secret = await self.health.retry(Dependency.REGISTRY, lambda: registry.secret(before))
+        self.directory.secret = secret
+        if before not in (b"", secret):
             log.warning(
                 "the registry has another secret than it had: it was lost, or is another federation's",
                 earlier=federation_of(before),
-                federation=federation_of(self.secret),
+                federation=federation_of(secret),
                 hint="tokens hold no more, and proxies that start again at their site's log are refused",
             )
-        self.step(inputs.SecretRead(self.secret))
+        self.step(inputs.SecretRead(secret))
 
     def _end_if_name_taken(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
-        row = self._row(self.proxy)
+        row = self.directory.row(self.proxy)
         ended = self._engine.env.lease.incarnation
         if row is not None and row.incarnation != ended and not self.name.is_earlier(row):
             raise NameTaken(
@@ -784,22 +777,6 @@ class Node:
 
     # ------------------------------------------------------------ who is there
 
-    def _route(self, target: ProxyRow, unreached: Container[ProxyId], passed: int) -> ProxyRow | None:
-        if self.engine is None:
-            return None
-        live = self.engine.env.cluster.proxies.values()
-        return self._routes.next_proxy(target, live, unreached, self.engine.state.tree, passed)
-
-    def _row(self, proxy: ProxyId) -> ProxyRow | None:
-        return self._engine.env.cluster.proxies.get(proxy)
-
-    def rows_of(self, site: SiteId) -> list[ProxyRow]:
-        """Return the rows of the live proxies of a site, as the registry's watch shows them, in order of name; empty:
-        it has none. Raises Internal: the node has not started yet.
-        """
-        rows = self._engine.env.cluster.proxies.values()
-        return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
-
     def queues(self) -> Iterator[Waiting]:
         """Yield the queues outside of the engine, each as (name, length, bound); a name may come several times. Raises
         Internal, as the iterator advances: the node has not started yet.
@@ -823,23 +800,8 @@ class Node:
         """Tell whether the registry's watch shows this incarnation of a proxy under a lease; False before the node has
         started.
         """
-        row = self._row(proxy) if self.engine is not None else None
+        row = self.directory.row(proxy)
         return row is not None and row.incarnation == incarnation
-
-    def refused(self, name: str, peer: ProxyId, detail: str) -> None:
-        """Count a refused message or introduction of another proxy; log the first one of each name and peer.
-
-        Args:
-            name: what is wrong, in one of a few fixed words (:func:`node.peers.peers.name_of`).
-            peer: the sender; NOBODY_PROVEN: it did not prove who it is.
-            detail: for people.
-        """
-        self._engine.output.refused.note(name, peer, detail)
-        self._log_refusals()
-
-    def _log_refusals(self) -> None:
-        for refusal in self._engine.output.refused.take_new():
-            log.warning("refused", what=refusal.name, peer=refusal.peer or "not proven", detail=refusal.detail)
 
     # ------------------------------------------------------------ the engine's effects
 
@@ -859,7 +821,7 @@ class Node:
     def _perform_all(self, wanted: list[RuntimeEffect]) -> None:
         for effect in wanted:
             self._perform(effect)
-        self._log_refusals()
+        self.directory.log_refusals()
         self._arm_soon()
 
     def _arm_soon(self) -> None:

@@ -7,10 +7,9 @@ the registry, has not reported; a neighbour reports only when a link opens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
 
 from federation.messages import SeenRequest, SeenResponse
-from federation.ports import ProxyRow
+from node.peers.directory import Directory
 from node.peers.peers import Peers
 from waypost.identity import NOTHING, Origin, ProxyId
 from waypost.limits import WITNESS_S
@@ -22,13 +21,13 @@ class Witnesses:
     """Asks all live proxies but ours.
 
     Args:
-        live: returns the rows of the live proxies.
+        directory: of the node: who lives.
     """
 
-    def __init__(self, proxy: ProxyId, peers: Peers, live: Callable[[], Iterable[ProxyRow]]) -> None:
+    def __init__(self, proxy: ProxyId, peers: Peers, directory: Directory) -> None:
         self._proxy = proxy
         self._peers = peers
-        self._live = live
+        self._directory = directory
         self._request = 0
         self._answers: dict[ProxyId, int] = {}
 
@@ -44,7 +43,7 @@ class Witnesses:
         loop = asyncio.get_running_loop()
         ends = loop.time() + WITNESS_S
         while loop.time() < ends:
-            living = {row.proxy for row in self._live()} - {self._proxy}
+            living = {row.proxy for row in self._directory.live()} - {self._proxy}
             for peer in sorted(living - asked):
                 self._peers.send(peer, SeenRequest(self._request, origin))
             asked |= living

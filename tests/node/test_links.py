@@ -16,6 +16,7 @@ from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site.state import SiteState
 from node.health.dependency_health import DependencyHealth
 from node.machines.log_guard import LogGuard
+from node.peers.directory import NodeDirectory
 from node.peers.peers import Peers
 from node.shell.links import Links
 from node.site_log.guarded_log import GuardedLog
@@ -64,7 +65,7 @@ def links(log: SlowLog, sent: Sent) -> Links:
     state = SiteState(A, (B,))
     ends, site_log = LinkEndpoints(state, random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
-    others = Witnesses(ProxyId("a1"), cast(Peers, sent), lambda: ())
+    others = Witnesses(ProxyId("a1"), cast(Peers, sent), NodeDirectory(A))
     guard = LogGuard(state, "federation", SiteLogRow(identity="log"))
     # The log has said what it is.
     guard._has_begun = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -32,8 +31,33 @@ def row_at(url: str) -> ProxyRow:
     return ProxyRow(proxy=OTHER, incarnation=INCARNATION, site=SiteId("A"), url=url)
 
 
-def peers_with(row: ProxyRow | None, refused: Callable[..., None] = lambda *_: None) -> Peers:
-    return Peers(ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, refused, clock=SystemClock())
+class OneOther:
+    """A directory that knows one other proxy, or none, and no way over other sites."""
+
+    secret: bytes | None = SECRET
+    incarnation = INCARNATION
+
+    def __init__(self, other: ProxyRow | None, refusals: list[tuple[str, ProxyId, str]] | None = None) -> None:
+        self._other = other
+        self._refusals = [] if refusals is None else refusals
+        self.passed: list[int] = []
+        """How many proxies the messages had left for which a way was asked."""
+
+    def live(self) -> list[ProxyRow]:
+        return [] if self._other is None else [self._other]
+
+    def row(self, proxy: ProxyId) -> ProxyRow | None:
+        return self._other
+
+    def next_proxy(self, target: ProxyRow, unreached: object, passed: int) -> None:
+        self.passed.append(passed)
+
+    def refused(self, name: str, peer: ProxyId, detail: str) -> None:
+        self._refusals.append((name, peer, detail))
+
+
+def peers_with(row: ProxyRow | None, refusals: list[tuple[str, ProxyId, str]] | None = None) -> Peers:
+    return Peers(ME, OneOther(row, refusals), clock=SystemClock())
 
 
 async def lost(peers: Peers, count: int) -> dict[str, int]:
@@ -160,22 +184,15 @@ def test_routed_message_is_received_as_of_its_sender() -> None:
     ],
 )
 def test_routed_message_is_refused_and_counted(message: Routed) -> None:
-    refusals: list[tuple[object, ...]] = []
-    peers = peers_with(row_at("ws://nowhere"), lambda *refusal: refusals.append(refusal))
+    refusals: list[tuple[str, ProxyId, str]] = []
+    peers = peers_with(row_at("ws://nowhere"), refusals)
     assert peers.receive(ProxyId("between"), message) is None
     assert len(refusals) == 1 and refusals[0][1] == ProxyId("between")
 
 
 async def test_message_that_is_not_reached_in_any_way_is_lost() -> None:
-    asked: list[int] = []
-
-    def nowhere(target: ProxyRow, unreached: object, passed: int) -> None:
-        asked.append(passed)
-
-    row = row_at("ws://127.0.0.1:1")
-    peers = Peers(
-        ME, lambda proxy: row, lambda: INCARNATION, lambda: SECRET, lambda *_: None, clock=SystemClock(), route=nowhere
-    )
+    directory = OneOther(row_at("ws://127.0.0.1:1"))
+    peers = Peers(ME, directory, clock=SystemClock())
     peers.receive(ProxyId("between"), msgspec.structs.replace(routed(OFFER), target=OTHER, passed=7))
     assert await lost(peers, 1) == {"connection": 1}
-    assert asked == [7]
+    assert directory.passed == [7]
