@@ -43,7 +43,6 @@ def size_rows(spark: SparkSession, source: Source) -> int:
     """
     if isinstance(source, Folder):
         return source.size_bytes // BYTES_A_ROW
-    require_connector(spark)
     topics = {site: f"{source.log_topic(site)},{source.journal_topic(site)}" for site in source.servers}
     return _union([_topic(spark, source, site, both).select() for site, both in topics.items()]).count()
 
@@ -61,7 +60,6 @@ def journals(spark: SparkSession, source: Source) -> DataFrame:
     """
     if isinstance(source, Folder):
         return parse_facts(_journal_files(spark, source))
-    require_connector(spark)
     return parse_facts(_union([_journal_topic(spark, source, site) for site in source.servers]))
 
 
@@ -102,7 +100,6 @@ def _decoded(spark: SparkSession, source: Source, decode: Decode) -> DataFrame:
         slices = _slices(source)
         raws = spark.sparkContext.parallelize(slices, len(slices)).mapPartitions(_read_slices)
         return spark.createDataFrame(raws.mapPartitions(decode), RECORD, verifySchema=False)
-    require_connector(spark)
     return _union([_log_topic(spark, source, site, decode) for site in source.servers])
 
 
@@ -200,7 +197,11 @@ def _read_slices(slices: Iterable[Slice]) -> Iterator[Raw]:
 
 
 def _topic(spark: SparkSession, topics: Topics, site: str, topic: str) -> DataFrame:
-    """Return the messages of a topic of the site, or of several with commas between."""
+    """Return the messages of a topic of the site, or of several with commas between.
+
+    Raises BadConfiguration: the session has no connector.
+    """
+    require_connector(spark)
     client = {"bootstrap.servers": topics.servers[site], **topics.tls}
     reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in client.items()})
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("endingOffsets", "latest")

@@ -60,7 +60,7 @@ class Directory(Protocol):
 
 
 class NodeDirectory:
-    """The directory of a node, from its engine. Until that is there, no proxy is known, and only `secret` may be asked.
+    """The directory of a node, from its engine. Until that is there, no proxy is known, nor this one's incarnation.
 
     Args:
         site: of the node.
