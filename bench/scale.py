@@ -150,8 +150,8 @@ async def _leave(root: Path, sessions: int) -> None:
     registry = EmbeddedRegistry(root / "registry.db", durable=False)
     await registry.start()
     for begin in range(0, sessions, AT_ONCE):
-        mine = (session_of(number) for number in range(begin, min(begin + AT_ONCE, sessions)))
-        await asyncio.gather(*(registry.create(each, Ownership(PROXY, Epoch(1))) for each in mine))
+        part = (session_of(number) for number in range(begin, min(begin + AT_ONCE, sessions)))
+        await asyncio.gather(*(registry.create(session, Ownership(PROXY, Epoch(1))) for session in part))
     await registry.close()
     (root / "proxies" / PROXY).mkdir(parents=True)
     store = SqliteSessionStore(root / "proxies" / PROXY / "store.db")

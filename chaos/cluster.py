@@ -106,8 +106,8 @@ class ProxyProcess:
             with urllib.request.urlopen(request, timeout=5, context=self._tls) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as refusal:
-            said = refusal.read(ANSWER_BYTES).decode(errors="replace")
-            raise Unreachable(f"{self.name} at port {self.port}: {refusal}: {said}") from None
+            text = refusal.read(ANSWER_BYTES).decode(errors="replace")
+            raise Unreachable(f"{self.name} at port {self.port}: {refusal}: {text}") from None
         except (OSError, urllib.error.URLError, ValueError) as error:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
 

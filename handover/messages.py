@@ -37,7 +37,7 @@ class TransferMessage(msgspec.Struct, frozen=True):
 
 
 class Prepare(TransferMessage, tag="prepare", frozen=True, kw_only=True):
-    """Will you hand me the session that you own at `epoch`? `reason`: one of :data:`TRIGGERS`.
+    """The target asks the owner at `epoch` to hand over the session. `reason`: one of :data:`TRIGGERS`.
 
     `receiver`, in that `incarnation` of it, attached there, if that is the reason. Of the copy that is named `copy`,
     an earlier transfer has brought all entries up to the number `has`: they need not come again.
@@ -51,7 +51,7 @@ class Prepare(TransferMessage, tag="prepare", frozen=True, kw_only=True):
 
 
 class Prepared(TransferMessage, tag="prepared", frozen=True, kw_only=True):
-    """Yes. The session as it is now; it goes on being served here. Chunks of what is stored follow.
+    """The source agrees: the session as it is now. The source goes on serving it. Chunks of what is stored follow.
 
     `stored`: the number of the last entry that they will bring, 0 if there is none. `copy` names what they are taken
     from: in two transfers that name the same, equal numbers are equal entries. If Prepare named it too, chunks begin
@@ -111,7 +111,7 @@ class ChunkStored(TransferMessage, tag="chunk-stored", frozen=True):
 
 
 class Ready(TransferMessage, tag="ready", frozen=True):
-    """I see every origin's notifications from above `coverage` on; null: not known yet, I shall catch up."""
+    """The offset of each origin above which the target sees all notifications; null: it does not know yet."""
 
     coverage: dict[Origin, int | None]
 
@@ -130,9 +130,10 @@ class Frozen(TransferMessage, tag="frozen", frozen=True, kw_only=True):
 
 
 class TransferRefused(TransferMessage, tag="refused", frozen=True):
-    """I do not hand over: `reason`. A staged copy waits for the registry, never for this message.
+    """The source does not hand over: `reason`. A staged copy waits for the registry, never for this message.
 
-    `lost`: I own the session and have it no more, and neither has any changelog; `reason` says how I know.
+    `lost`: the source owns the session and has it no more, and neither has any changelog; `reason` says how the source
+    knows.
     """
 
     reason: str
@@ -151,19 +152,22 @@ class DeclineReason(Enum):
 
 
 class TransferDeclined(TransferMessage, tag="transfer-declined", frozen=True):
-    """I do not hand over now, for this reason: relay your receiver to me."""
+    """The source does not hand over now, for this reason; the target is to relay its receiver to the source."""
 
     reason: DeclineReason
 
 
 class Aborted(TransferMessage, tag="aborted", frozen=True):
-    """I have no such transfer, or have it no more."""
+    """The sender has no such transfer, or has it no more."""
 
     reason: str
 
 
 class HandoverOffer(msgspec.Struct, frozen=True, tag="handover-offer"):
-    """S -> T, before any transfer: I serve this session at `epoch`; ask me for it. It obliges nobody to anything."""
+    """S -> T, before any transfer: the owner serves this session at `epoch`, and whoever has the offer may ask for it.
+
+    It obliges neither side to anything.
+    """
 
     session: SessionId
     epoch: Epoch

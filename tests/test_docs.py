@@ -306,8 +306,8 @@ def test_every_link_within_the_repository_resolves(page: Path) -> None:
     for link in LINK.findall(page.read_text()):
         if "://" in link:
             continue
-        place, _, heading = link.partition("#")
-        target = (page.parent / place).resolve() if place else page
+        path_text, _, heading = link.partition("#")
+        target = (page.parent / path_text).resolve() if path_text else page
         assert target.exists(), link
         assert not heading or heading in headings(target), link
 

@@ -52,15 +52,15 @@ def test_no_module_imports_itself_by_others() -> None:
 def test_no_room_within_a_room_comes_back_to_itself(room: str) -> None:
     """Files beside rooms count each for itself."""
 
-    def place(module: str) -> str:
+    def entry_of(module: str) -> str:
         inner = module.split(".")
         return ".".join(inner[:2])
 
     imports: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         if module.startswith(f"{room}."):
-            inside = {place(each) for each in imported_by(path) if each.startswith(f"{room}.")}
-            imports.setdefault(place(module), set()).update(inside - {place(module)})
+            inside = {entry_of(each) for each in imported_by(path) if each.startswith(f"{room}.")}
+            imports.setdefault(entry_of(module), set()).update(inside - {entry_of(module)})
     assert circle_among(imports) == []
 
 

@@ -41,8 +41,8 @@ def test_a_machine_is_stepped_with_an_input_and_the_time(machine: type[Machine[A
 
 
 def test_no_pure_module_calls_a_clock() -> None:
-    assert [place for place in PURE if not (ROOT / place).exists()] == []
-    files = [path for place in PURE for path in (ROOT / place, *(ROOT / place).rglob("*.py"))]
+    assert [room for room in PURE if not (ROOT / room).exists()] == []
+    files = [path for room in PURE for path in (ROOT / room, *(ROOT / room).rglob("*.py"))]
     calls = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in files

@@ -96,9 +96,7 @@ def _print(outcome: Outcome, verdict: Any, *, as_json: bool) -> None:
     if as_json:
         import json
 
-        print(
-            json.dumps({"v": 1, "clients": {name.strip(): mine for name, mine, _ in rows}, "audit": verdict.to_dict()})
-        )
+        print(json.dumps({"v": 1, "clients": {name.strip(): end for name, end, _ in rows}, "audit": verdict.to_dict()}))
         return
     from rich.console import Console
     from rich.table import Table

@@ -196,13 +196,13 @@ class Demo:
 
     async def _produce(self, site: str) -> None:
         """Publish the flights of this site's airports, in order, at the site's proxies."""
-        mine = [flight for flight in self._flights if SITE_OF_AIRPORT[flight.origin] == site]
+        flights = [flight for flight in self._flights if SITE_OF_AIRPORT[flight.origin] == site]
         urls = [proxy.url for proxy in self.cluster.of_site(site)]
         async with waypost.produce(f"airports-{site}", proxy=urls, timeout_s=60) as producer:
             began = time.monotonic()
             seconds = YEAR_SECONDS if self._plan.whole_year else WEEK_SECONDS
-            for number, flight in enumerate(mine):
-                await _until(began + seconds * number / len(mine))
+            for number, flight in enumerate(flights):
+                await _until(began + seconds * number / len(flights))
                 await self._publish(producer, flight)
             while producer.unacknowledged:
                 await asyncio.sleep(0.05)

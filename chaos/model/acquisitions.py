@@ -253,8 +253,8 @@ class Acquisitions:
         proxy, copy = world.proxies[index], world.proxies[index].copy
         if copy is None or copy.role != DORMANT or (proxy.running is not None and "STALE" in self.without):
             return world
-        mine = Ownership(NAMES[index], Epoch(copy.epoch))
-        return self._feed(world, index, _begun(proxy, copy), inputs.CopyToActivate(mine))
+        owned = Ownership(NAMES[index], Epoch(copy.epoch))
+        return self._feed(world, index, _begun(proxy, copy), inputs.CopyToActivate(owned))
 
     # ------------------------------------------------------------ the machine
 

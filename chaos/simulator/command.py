@@ -167,8 +167,8 @@ def _one(run: Schedule, title: str, *, trace: bool, html: Path | None) -> int:
         print("\n".join([*(violations or ["all is well"]), f"picture: {html}"]))
         return VIOLATED if violations else 0
     world, violations = run.play()
-    told = [*world.trace, *(violations or ["all is well"]), f"trace {world.hash()}"] if trace else violations
-    print("\n".join(told or ["all is well"]))
+    lines = [*world.trace, *(violations or ["all is well"]), f"trace {world.hash()}"] if trace else violations
+    print("\n".join(lines or ["all is well"]))
     return VIOLATED if violations else 0
 
 

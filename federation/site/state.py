@@ -497,21 +497,21 @@ class SiteState:
             events += self._cover(expression, record.origin, above, seen, record.link)
         return events
 
-    def _cover(self, expression: str, origin: Origin, told: int, seen: int, link: SiteId) -> list[Event]:
+    def _cover(self, expression: str, origin: Origin, announced: int, seen: int, link: SiteId) -> list[Event]:
         """Record that the log has every match of an expression above an offset.
 
         Args:
             expression: that is requested over the link, or covered by what is.
             origin: of the matches.
-            told: the offset, as the neighbour or a covering expression says.
+            announced: the offset, as the neighbour or a covering expression says.
             seen: the frontier of the origin.
             link: over which the origin arrives.
         """
         known = self.effective.setdefault(expression, {})
         before = known.get(origin)
-        if before is not None and told <= max(seen, before):
+        if before is not None and announced <= max(seen, before):
             return []
-        above = known[origin] = max(told, seen)
+        above = known[origin] = max(announced, seen)
         events: list[Event] = [Covered(expression, origin, above)]
         if before is not None:
             events.append(Interrupted(expression, origin))

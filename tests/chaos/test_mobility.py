@@ -32,7 +32,7 @@ def test_links_are_those_of_all_pairs_in_range(nodes: int, side_m: float, seed: 
         pairs = {(one, other) for one in at for other in at if one < other and math.dist(at[one], at[other]) <= 250}
         assert plain.links() == pairs
         plain.advance(10)
-        assert all(0 <= place <= side_m for x_and_y in plain._at.values() for place in x_and_y)
+        assert all(0 <= position <= side_m for x_and_y in plain._at.values() for position in x_and_y)
 
 
 @given(LINKS)

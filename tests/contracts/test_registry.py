@@ -591,8 +591,8 @@ async def test_every_handle_reads_the_same_secret(complete_registries: Registrie
 
 async def test_concurrent_requests_create_one_secret(complete_registries: Registries) -> None:
     handles = [await complete_registries.open() for _ in range(4)]
-    told = await asyncio.gather(*(handles[n % 4].secret() for n in range(20)))
-    assert len(set(told)) == 1
+    secrets = await asyncio.gather(*(handles[n % 4].secret() for n in range(20)))
+    assert len(set(secrets)) == 1
 
 
 async def test_a_registry_that_has_none_takes_the_secret_that_is_known(complete_registries: Registries) -> None:

@@ -167,12 +167,12 @@ async def test_tails_miss_nothing_and_repeat_nothing_under_concurrent_appenders(
         for turn in range(40):
             await log.append(numbered(name, 10, 10 * turn))
 
-    await asyncio.gather(*(write(f"w{place}", log) for place, log in enumerate(writers)))
+    await asyncio.gather(*(write(f"w{writer_number}", log) for writer_number, log in enumerate(writers)))
     for batch in await asyncio.gather(*tails):
         offsets = [offset for offset, _ in batch]
         assert offsets == sorted(set(offsets))
-        for place in range(3):
-            assert of(batch, f"w{place}") == list(range(400))
+        for writer_number in range(3):
+            assert of(batch, f"w{writer_number}") == list(range(400))
 
 
 async def test_truncated_history_is_an_error_that_says_where_the_log_begins(logs: Logs) -> None:

@@ -19,12 +19,12 @@ async def found() -> dict[str, Announcement]:
 
 
 async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:
-    said = [announcement("p", 7400), announcement("q", 7401, load=1)]
+    announcements = [announcement("p", 7400), announcement("q", 7401, load=1)]
     async with AsyncExitStack() as stack:
-        for each in said:
+        for each in announcements:
             await stack.enter_async_context(announced(each))
         seen = await found()
-    assert [seen[each.proxy] for each in said] == said
+    assert [seen[each.proxy] for each in announcements] == announcements
 
 
 async def test_a_proxy_that_has_ended_is_not_found_any_more_while_another_is() -> None:
@@ -38,11 +38,11 @@ async def test_a_proxy_that_has_ended_is_not_found_any_more_while_another_is() -
 
 
 async def test_what_has_changed_is_seen_by_a_later_browse() -> None:
-    said = announcement("busy", 7405)
-    async with announced(said) as place:
-        now = replace(said, load=17, federation="1a2b")
-        await place.update(now)
-        assert (await found())[said.proxy] == now
+    announcements = announcement("busy", 7405)
+    async with announced(announcements) as announcer:
+        now = replace(announcements, load=17, federation="1a2b")
+        await announcer.update(now)
+        assert (await found())[announcements.proxy] == now
 
 
 async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
@@ -52,10 +52,10 @@ async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
 
 
 async def test_a_proxy_on_the_loopback_of_ipv6_is_found() -> None:
-    said = Announcement(f"six{new_incarnation()}", "A", "ws://[::1]:7302")
-    assert said.addresses == ["::1"]
-    async with announced(said):
-        assert (await found())[said.proxy] == said
+    announcements = Announcement(f"six{new_incarnation()}", "A", "ws://[::1]:7302")
+    assert announcements.addresses == ["::1"]
+    async with announced(announcements):
+        assert (await found())[announcements.proxy] == announcements
 
 
 async def test_announcement_without_a_proxy_address_is_ignored() -> None:
@@ -67,6 +67,6 @@ async def test_announcement_without_a_proxy_address_is_ignored() -> None:
 
 
 async def test_a_name_that_dns_would_not_take_is_announced_all_the_same() -> None:
-    said = announcement("a.b." + "long" * 30, 7406)
-    async with announced(said):
-        assert (await found())[said.proxy] == said
+    announcements = announcement("a.b." + "long" * 30, 7406)
+    async with announced(announcements):
+        assert (await found())[announcements.proxy] == announcements

@@ -122,9 +122,9 @@ async def changes_its_mind(urls: list[str]) -> None:
 
 async def does_not_acknowledge(urls: list[str]) -> None:
     """A client that vanishes with what it was given and has not acknowledged, and comes back elsewhere: not again."""
-    place = waypost.ReceiverState()
+    state = waypost.ReceiverState()
     got: list[int] = []
-    async with waypost.attach("wishes/silent", proxy=urls[0], state=place) as session:
+    async with waypost.attach("wishes/silent", proxy=urls[0], state=state) as session:
         await session.wait_effective(await session.subscribe("silent >= 0"), ORIGINS)
     async with waypost.produce("silent", proxy=urls[2]) as producer:
         for number in range(2 * ROUNDS * BATCH):
@@ -132,7 +132,7 @@ async def does_not_acknowledge(urls: list[str]) -> None:
         while producer.unacknowledged:
             await asyncio.sleep(0.02)
     for turn in range(2 * ROUNDS):
-        session = waypost.attach("wishes/silent", proxy=urls[(turn + 1) % len(urls)], state=place, window=2 * BATCH)
+        session = waypost.attach("wishes/silent", proxy=urls[(turn + 1) % len(urls)], state=state, window=2 * BATCH)
         await session.__aenter__()
         async with asyncio.timeout(TIMEOUT_S):
             got += [number async for number in some(session, BATCH)]

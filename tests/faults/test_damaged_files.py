@@ -48,12 +48,12 @@ async def had(cluster: Cluster, name: str) -> tuple[list[int], set[int]]:
     lacks: set[int] = set()
     came: list[int] = []
 
-    def heard(event: object) -> None:
+    def note(event: object) -> None:
         if isinstance(event, Gap):
             lacks.update(range(event.first, event.last + 1))
 
     async with asyncio.timeout(TIMEOUT_S):
-        async with waypost.attach(name, proxy=cluster.proxies["a1"].url, on_event=heard) as session:
+        async with waypost.attach(name, proxy=cluster.proxies["a1"].url, on_event=note) as session:
             async for received in session:
                 assert received["text"] == TEXT
                 came.append(int(received["n"]))

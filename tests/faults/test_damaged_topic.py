@@ -55,7 +55,7 @@ def batch_at(data: bytearray, number: int) -> int:
 
 
 @pytest.mark.parametrize("place", ["a body", "the head of a batch"])
-async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Path, place: str) -> None:
+async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Path, what: str) -> None:
     with KafkaServer(tmp_path) as broker:
         log = KafkaSiteLog(broker.bootstrap, TOPIC)
         await log.start()
@@ -65,7 +65,7 @@ async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Pat
         await asyncio.to_thread(broker.stop)
         segment = max((broker.data / "store" / f"{TOPIC}-0").glob("*.log"))
         data = bytearray(segment.read_bytes())
-        damaged_at = data.index(b"number 0032") + 3 if place == "a body" else batch_at(data, 30 // TOGETHER) + 26
+        damaged_at = data.index(b"number 0032") + 3 if what == "a body" else batch_at(data, 30 // TOGETHER) + 26
         data[damaged_at] ^= 4
         segment.write_bytes(data)
         await asyncio.to_thread(broker.start)
@@ -75,7 +75,7 @@ async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Pat
         for found in (await tailed(log), await read(log)):
             damaged = [offset for offset, record in found if isinstance(record, Damaged)]
             assert [offset for offset, _ in found] == list(range(COUNT))
-            assert damaged == ([32] if place == "a body" else [])
+            assert damaged == ([32] if what == "a body" else [])
             assert all(record == RECORDS[offset] for offset, record in found if offset not in damaged)
         await log.close()
 

@@ -33,10 +33,10 @@ async def test_a_session_outlives_its_owner_and_its_disk(
     await asyncio.to_thread(cluster.__enter__)
     try:
         owner, heir = cluster.proxies["a1"], cluster.proxies[other]
-        place = waypost.ReceiverState()
+        state = waypost.ReceiverState()
         taken: list[int] = []
         urls = [owner.url, heir.url]
-        async with waypost.attach("team/f", proxy=urls, state=place, window=50, timeout_s=TIMEOUT_S) as session:
+        async with waypost.attach("team/f", proxy=urls, state=state, window=50, timeout_s=TIMEOUT_S) as session:
             await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
             async with waypost.produce("maker", proxy=cluster.proxies["b2"].url) as producer:
                 for number in range(NUMBER):

@@ -83,11 +83,14 @@ async def test_the_announcement_of_a_dead_proxy_is_a_hint_and_no_more(
             await producer.publish({"number": 1})
         await Kill(dead).inject()
         # Whom caches still name, with the better place in the order of those that are found.
-        said = [Announcement(dead.name, site, dead.url, load=0), Announcement(live.name, site, live.url, load=1)]
+        announcements = [
+            Announcement(dead.name, site, dead.url, load=0),
+            Announcement(live.name, site, live.url, load=1),
+        ]
         retries: list[object] = []
         async with (
-            announced(said[0]),
-            announced(said[1]),
+            announced(announcements[0]),
+            announced(announcements[1]),
             waypost.attach("tests/found", timeout_s=60, on_event=retries.append) as session,
         ):
             async with asyncio.timeout(60):

@@ -77,54 +77,54 @@ async def scenario(cluster: Cluster, proxies: dict[str, Fronted], seed: int) -> 
 async def test_a_client_that_comes_back_before_the_freeze_finds_its_session_where_it_was(
     cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
-    async with scenario(cluster, proxies, 40) as told:
-        moving = await told.move()
+    async with scenario(cluster, proxies, 40) as run:
+        moving = await run.move()
         moving.cancel()
-        await told.guest.vanish(politely=False)
-        await told.guest.appear(told.source.url, ())
-        await told.in_phase(told.source, "source ended")
-        await told.unheard.heal()
-        await told.work.wait_delivered()
-        assert told.witness.owner(told.guest.session_id) == ("a1", 1)
-        shown = told.source.request("/v1/handovers")["handovers"]
-        assert BACK in [row["why"] for row in shown if row["session"] == told.guest.session_id]
+        await run.guest.vanish(politely=False)
+        await run.guest.appear(run.source.url, ())
+        await run.in_phase(run.source, "source ended")
+        await run.unheard.heal()
+        await run.work.wait_delivered()
+        assert run.witness.owner(run.guest.session_id) == ("a1", 1)
+        shown = run.source.request("/v1/handovers")["handovers"]
+        assert BACK in [row["why"] for row in shown if row["session"] == run.guest.session_id]
 
 
 async def test_the_target_is_killed_after_prepare(cluster: Cluster, proxies: dict[str, Fronted]) -> None:
-    async with scenario(cluster, proxies, 41) as told:
-        moving = await told.move()
-        kill = Kill(told.target)
+    async with scenario(cluster, proxies, 41) as run:
+        moving = await run.move()
+        kill = Kill(run.target)
         await kill.inject()
-        assert "source copying" in told.source.phases(told.guest.session_id)
-        await told.unheard.heal()
+        assert "source copying" in run.source.phases(run.guest.session_id)
+        await run.unheard.heal()
         await kill.heal()
         await moving
-        await told.owned_by("a2", 2)
+        await run.owned_by("a2", 2)
 
 
 async def test_the_source_is_killed_after_its_cut_has_left(cluster: Cluster, proxies: dict[str, Fronted]) -> None:
-    async with scenario(cluster, proxies, 42) as told:
-        moving = await told.move()
-        silence = await told.silence(told.target, QUESTIONS)
-        await told.in_phase(told.target, "target committing")
-        kill = Kill(told.source)
+    async with scenario(cluster, proxies, 42) as run:
+        moving = await run.move()
+        silence = await run.silence(run.target, QUESTIONS)
+        await run.in_phase(run.target, "target committing")
+        kill = Kill(run.source)
         await kill.inject()
-        assert told.witness.owner(told.guest.session_id) == ("a1", 1)
+        assert run.witness.owner(run.guest.session_id) == ("a1", 1)
         await silence.heal()
         await moving
-        await told.owned_by("a2", 2)
+        await run.owned_by("a2", 2)
         await kill.heal()
 
 
 async def test_the_source_is_killed_after_the_commit_and_before_it_lets_go(
     cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
-    async with scenario(cluster, proxies, 43) as told:
-        moving = await told.move()
-        silence = await told.silence(told.source, ANSWERS)
-        await told.owned_by("a2", 2)
-        assert "source frozen" in told.source.phases(told.guest.session_id)
-        kill = Kill(told.source)
+    async with scenario(cluster, proxies, 43) as run:
+        moving = await run.move()
+        silence = await run.silence(run.source, ANSWERS)
+        await run.owned_by("a2", 2)
+        assert "source frozen" in run.source.phases(run.guest.session_id)
+        kill = Kill(run.source)
         await kill.inject()
         await silence.heal()
         await moving
@@ -135,16 +135,16 @@ async def test_the_source_is_killed_after_the_commit_and_before_it_lets_go(
 async def test_the_target_does_not_hear_that_its_commit_was_applied(
     dies: bool, cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
-    async with scenario(cluster, proxies, 44 + dies) as told:
-        moving = await told.move()
-        silence = await told.silence(told.target, ANSWERS)
-        await told.owned_by("a2", 2)
-        assert "target committing" in told.target.phases(told.guest.session_id)
-        kill = Kill(told.target)
+    async with scenario(cluster, proxies, 44 + dies) as run:
+        moving = await run.move()
+        silence = await run.silence(run.target, ANSWERS)
+        await run.owned_by("a2", 2)
+        assert "target committing" in run.target.phases(run.guest.session_id)
+        kill = Kill(run.target)
         if dies:
             await kill.inject()
         await silence.heal()
         if dies:
             await kill.heal()
         await moving
-        await told.owned_by("a2", 3 if dies else 2)
+        await run.owned_by("a2", 3 if dies else 2)

@@ -76,7 +76,7 @@ class Reader:
             await asyncio.gather(self.task, return_exceptions=True)
             self.task = None
 
-    def told(self, at: Coordinate) -> bool:
+    def is_in_gap(self, at: Coordinate) -> bool:
         return any(gap.origin == at.origin and gap.first <= at.offset <= gap.last for gap in self.gaps)
 
 
@@ -91,7 +91,7 @@ async def publish(url: str, numbers: range) -> dict[int, Coordinate]:
 
 def accounts(reader: Reader, safe: dict[int, Coordinate]) -> list[str]:
     """Return what is wrong: acknowledged, and neither given nor told to be lost; given twice."""
-    missing = [(n, at) for n, at in safe.items() if n not in reader.numbers and not reader.told(at)]
+    missing = [(n, at) for n, at in safe.items() if n not in reader.numbers and not reader.is_in_gap(at)]
     twice = {n for n in reader.numbers if reader.numbers.count(n) > 1}
     return [f"{reader.name} lost {n} at {at}" for n, at in missing] + [f"{reader.name} got {n} twice" for n in twice]
 
@@ -179,17 +179,17 @@ async def close(proxies: list[ProxyProcess]) -> None:
         await until_seen(partial(settled, proxy_process), f"{proxy_process.name} has all on record")
 
 
-def check_audit(said: dict[str, Any], lost: list[Coordinate]) -> None:
+def check_audit(report: dict[str, Any], lost: list[Coordinate]) -> None:
     """What was lost was told, which is a gap; nothing else is wrong, also not with what no log knows any more."""
-    codes = {row["code"]: row["count"] for row in said["classes"]}
-    assert said["verdict"] == "violated" and said["totals"]["lost"] == 0, codes
+    codes = {row["code"]: row["count"] for row in report["classes"]}
+    assert report["verdict"] == "violated" and report["totals"]["lost"] == 0, codes
     assert codes.keys() >= {"G1", "G2"} and codes["G2"] == 1, codes
     assert codes.keys() <= {"G1", "G2", "A5", "L3", "D4"}, [
-        finding for finding in said["findings"] if finding["code"] not in "G1 G2 A5 L3 D4"
+        finding for finding in report["findings"] if finding["code"] not in "G1 G2 A5 L3 D4"
     ]
     # What no log knows any more is what the log lost, and b1 had not read.
     doubtful = {
-        (finding["origin"], finding["offset"]) for finding in said["findings"] if finding["code"] in ("A5", "L3")
+        (finding["origin"], finding["offset"]) for finding in report["findings"] if finding["code"] in ("A5", "L3")
     }
     assert doubtful <= set(lost), sorted(doubtful - set(lost))[:5]
 

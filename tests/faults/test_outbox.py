@@ -45,12 +45,12 @@ class Heard:
 
 @contextlib.asynccontextmanager
 async def listening(url: str) -> AsyncIterator[Heard]:
-    heard = Heard()
+    deliveries = Heard()
     async with waypost.attach("all", proxy=url) as receiver:
         await receiver.wait_effective(await receiver.subscribe("require(n)"), ["A/0"])
-        task = asyncio.create_task(heard.listen(receiver))
+        task = asyncio.create_task(deliveries.listen(receiver))
         try:
-            yield heard
+            yield deliveries
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -65,19 +65,19 @@ async def post_and_die(folder: Path, url: str, first: int, after_s: float) -> No
     await child.wait()
 
 
-async def end(folder: Path, url: str, heard: Heard) -> None:
+async def end(folder: Path, url: str, deliveries: Heard) -> None:
     """Send what still waits, and compare with what was noted."""
     async with waypost.open_outbox(folder / "box", "p", proxy=url) as outbox:
         assert await outbox.refused() == []
         await outbox.post({"n": -1})
         await outbox.wait_sent(TIMEOUT_S)
     async with asyncio.timeout(TIMEOUT_S):
-        while heard.numbers[-1:] != [-1]:
+        while deliveries.numbers[-1:] != [-1]:
             await asyncio.sleep(0.1)
     noted = [int(line) for line in (folder / "noted").read_text().split()]
-    came = heard.numbers[:-1]
+    came = deliveries.numbers[:-1]
     assert len(came) == len(set(came)), "one came twice"
-    assert heard.numbers == [*sorted(came), -1], "they came in another order"
+    assert deliveries.numbers == [*sorted(came), -1], "they came in another order"
     assert set(noted) <= set(came), "one was lost"
     # Each death may have left one that was posted and not noted.
     assert len(came) <= len(noted) + ROUNDS
@@ -90,14 +90,14 @@ async def test_killed_producers_and_killed_proxies_lose_and_repeat_no_post(tmp_p
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
     with Cluster([ProxySpec(name, "A", flags) for name in ("a1", "a2")], [], tmp_path) as cluster:
         dying = cluster.proxies["a1"]
-        async with listening(cluster.proxies["a2"].url) as heard:
+        async with listening(cluster.proxies["a2"].url) as deliveries:
             for number in range(ROUNDS):
                 if number % 3 == 1:
                     await asyncio.to_thread(dying.kill)
                 await post_and_die(tmp_path, dying.url, number * 100_000, rng.uniform(1, 2.5))
                 if number % 3 == 2:
                     await asyncio.to_thread(dying.start)
-            await end(tmp_path, dying.url, heard)
+            await end(tmp_path, dying.url, deliveries)
 
 
 async def test_log_of_the_site_is_away_and_posts_wait_for_it(tmp_path: Path) -> None:
@@ -106,11 +106,11 @@ async def test_log_of_the_site_is_away_and_posts_wait_for_it(tmp_path: Path) -> 
         flags = {"no-discovery": "", "kafka": kafka.bootstrap, "prefix": "outbox", "mixed-backends": ""}
         with Cluster([ProxySpec("a1", "A", flags)], [], tmp_path) as cluster:
             url = cluster.proxies["a1"].url
-            async with listening(url) as heard:
+            async with listening(url) as deliveries:
                 for number in range(ROUNDS):
                     if number % 4 == 1:
                         await asyncio.to_thread(kafka.kill)
                     await post_and_die(tmp_path, url, number * 100_000, rng.uniform(1, 2.5))
                     if number % 4 == 3:
                         await asyncio.to_thread(kafka.start)
-                await end(tmp_path, url, heard)
+                await end(tmp_path, url, deliveries)

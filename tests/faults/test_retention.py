@@ -85,8 +85,8 @@ async def test_removal_of_read_records_is_harmless_and_removal_of_unread_records
             await each.stop()
         assert wrong == []
     assert near.numbers == list(range(1, 431)) and not near.gaps
-    told = [gap for gap in far.gaps if gap.origin == "A/0"]
-    assert told and max(gap.last for gap in told) < first
+    far_gaps = [gap for gap in far.gaps if gap.origin == "A/0"]
+    assert far_gaps and max(gap.last for gap in far_gaps) < first
     assert set(range(1, 201)) <= set(away.numbers)
 
 

@@ -77,15 +77,15 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
 ) -> None:
     source, heir = cluster.proxies["a1"], cluster.proxies["a2"]
     name, numbers = "tests/woken", [*range(60)]
-    place = waypost.ReceiverState()
+    state = waypost.ReceiverState()
     async with (
         waypost.produce("p", proxy=heir.url) as producer,
         connect(f"{source.url}/v1/client") as still_open,
     ):
-        async with waypost.attach(name, proxy=source.url, state=place) as session:
+        async with waypost.attach(name, proxy=source.url, state=state) as session:
             await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
         received_frames = ReceivedFrames(still_open)
-        await received_frames.attach(name, place)
+        await received_frames.attach(name, state)
         pause, silence = Pause(source.process), Silence(proxies[source.name].registry, ANSWERS)
         for number in numbers[:20]:
             await producer.publish({"number": number})

@@ -132,7 +132,7 @@ def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skip
         FiltersRequested(B, 7, 1, {X: 3}), published(1), published(2), published(3), published(4), published(-5)
     )
 
-    def said(far: int, first: int) -> list[LinkRecord]:
+    def records_of(far: int, first: int) -> list[LinkRecord]:
         sender = ForwardingFilter(link.state, B, 7, {OWN: far}, Position(first, Acceptance(A), gone=True))
         out = sender.hello()
         for offset in range(first, len(link.records)):
@@ -140,9 +140,9 @@ def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skip
         return out + sender.pause()
 
     kept = [("forwarded", "A/0", 4), ("progress", "A/0", 5)]
-    assert brief(said(1, 4)) == [("effective", "A/0", 5), *kept]
-    assert brief(said(3, 4)) == [("effective", "A/0", -1), *kept], "it has all that was removed"
-    assert brief(said(1, 6)) == [("effective", "A/0", 5), ("progress", "A/0", 5)], "nothing is left"
+    assert brief(records_of(1, 4)) == [("effective", "A/0", 5), *kept]
+    assert brief(records_of(3, 4)) == [("effective", "A/0", -1), *kept], "it has all that was removed"
+    assert brief(records_of(1, 6)) == [("effective", "A/0", 5), ("progress", "A/0", 5)], "nothing is left"
 
 
 def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:
@@ -245,7 +245,7 @@ def test_what_was_whole_when_it_was_folded_and_is_damaged_when_it_is_read_again_
     link = Link(published(1), FiltersRequested(B, 7, 1, {X: 3}), forwarded(5), published(2))
     sender = link.open({})
     link.records[2] = Damaged("its checksum is wrong")
-    told = [*link.send(sender), *sender.pause()]
-    kinds = [type(record) for record in told]
+    chunk = [*link.send(sender), *sender.pause()]
+    kinds = [type(record) for record in chunk]
     assert Severed in kinds and kinds.index(Severed) < kinds.index(Progress)
-    assert ("progress", "C/0", 5) in brief(told)
+    assert ("progress", "C/0", 5) in brief(chunk)

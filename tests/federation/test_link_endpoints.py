@@ -109,8 +109,11 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
     serving.finish(first, 0)
     assert openings(serving.take_effects()) == [(B1, 5)]
     (second,) = only(FindFirst, serving.receive(opening(2, 1), B2))
-    (told,) = only(SendNeighbour, serving.receive(opening(1, 6)))
-    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=NO_OPENING, number=1, records=[]))
+    (answer,) = only(SendNeighbour, serving.receive(opening(1, 6)))
+    assert (answer.proxy, answer.message) == (
+        B1,
+        LinkRecords(site=A, epoch=2, opening=NO_OPENING, number=1, records=[]),
+    )
     serving.finish(second, 0)
     assert openings(serving.take_effects()) == [(B2, 1)]
     serving.fold(published(1))
@@ -120,20 +123,23 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
 
 def test_filters_of_an_older_leader_are_not_logged_and_it_is_told_of_the_later_epoch() -> None:
     serving = Serving(FiltersRequested(B, 3, 1, {X: 1}))
-    (told,) = serving.receive(LinkWants(B, 2, 9, {}))
-    assert isinstance(told, SendNeighbour)
-    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=1, records=[]))
+    (answer,) = serving.receive(LinkWants(B, 2, 9, {}))
+    assert isinstance(answer, SendNeighbour)
+    assert (answer.proxy, answer.message) == (
+        B1,
+        LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=1, records=[]),
+    )
 
 
 def test_a_word_that_is_earlier_than_one_of_its_very_epoch_is_not_written_and_its_leader_hears_of_the_later_one() -> (
     None
 ):
     serving = Serving(FiltersRequested(B, 3, 7, {X: 1}))
-    (told,) = serving.receive(LinkWants(B, 3, 6, {}))
-    assert isinstance(told, SendNeighbour)
-    assert told.message == LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=7, records=[])
-    (told,) = serving.receive(opening(3, 2))
-    assert isinstance(told, SendNeighbour)
+    (answer,) = serving.receive(LinkWants(B, 3, 6, {}))
+    assert isinstance(answer, SendNeighbour)
+    assert answer.message == LinkRecords(site=A, epoch=3, opening=NO_OPENING, number=7, records=[])
+    (answer,) = serving.receive(opening(3, 2))
+    assert isinstance(answer, SendNeighbour)
 
 
 def test_link_ends_when_a_later_leader_of_the_neighbour_is_in_the_log() -> None:
@@ -146,8 +152,8 @@ def test_link_ends_when_a_later_leader_of_the_neighbour_is_in_the_log() -> None:
     assert ended.site == B and "epoch 4" in ended.reason
     serving.tick(1_000)
     assert serving.take_effects() == []
-    (told,) = only(SendNeighbour, serving.receive(opening(3, 6)))
-    assert told.message == LinkRecords(site=A, epoch=4, opening=NO_OPENING, number=1, records=[])
+    (answer,) = only(SendNeighbour, serving.receive(opening(3, 6)))
+    assert answer.message == LinkRecords(site=A, epoch=4, opening=NO_OPENING, number=1, records=[])
 
 
 def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:
@@ -216,12 +222,12 @@ def test_filters_that_failed_to_append_are_logged_when_they_are_sent_again() -> 
 def answers(effects: list[LinkEffect]) -> list[tuple[int, int]]:
     """Return the serials of the requests that B is told to be in force, and not to be."""
     sent = [effect.message for effect in only(SendNeighbour, effects)]
-    told = [
+    answer = [
         (message.applied_serial, message.refused_serial)
         for message in sent
         if isinstance(message, LinkRecords) and (message.applied_serial or message.refused_serial)
     ]
-    return [answer for answer, _ in groupby(told)]
+    return [answer for answer, _ in groupby(answer)]
 
 
 def test_request_is_in_force_once_the_log_was_read_so_far() -> None:

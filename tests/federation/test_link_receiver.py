@@ -266,10 +266,10 @@ def test_the_epoch_of_an_earlier_leader_is_not_taken_again() -> None:
 def test_link_leader_gives_up_when_the_neighbour_has_a_later_serial_of_its_epoch() -> None:
     pulling = ReceiverBench()
     _, opening = pulling.lead()
-    told = LinkRecords(site=A, epoch=5, opening=NO_OPENING, number=opening.serial, records=[])
-    pulling.link.receive(A1, told, pulling.now)
+    batch = LinkRecords(site=A, epoch=5, opening=NO_OPENING, number=opening.serial, records=[])
+    pulling.link.receive(A1, batch, pulling.now)
     assert pulling.link.phase is Phase.PULLING
-    pulling.link.receive(A1, msgspec.structs.replace(told, number=opening.serial + 1), pulling.now)
+    pulling.link.receive(A1, msgspec.structs.replace(batch, number=opening.serial + 1), pulling.now)
     assert not pulling.link.epoch
     pulling.passes(ELECT_MS)
     pulling.wants(Elect).on_done(6, pulling.now)

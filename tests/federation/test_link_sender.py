@@ -255,12 +255,12 @@ def test_markers_wait_in_line_with_the_records_that_they_speak_of() -> None:
 def test_while_there_is_always_something_to_read_it_speaks_of_silence_now_and_then() -> None:
     sending = SenderBench(bounds=LinkBounds())
     sending.began()
-    said = []
+    announced = []
     for _ in range(50):
         sending.fold(published(-1))
-        said += numbers(sending.sent())
+        announced += numbers(sending.sent())
         sending.passes(QUIET_MS // 2)
-    assert 50 * (QUIET_MS // 2) // BUSY_MS - 1 <= len(said) <= 50 * (QUIET_MS // 2) // BUSY_MS + 1
+    assert 50 * (QUIET_MS // 2) // BUSY_MS - 1 <= len(announced) <= 50 * (QUIET_MS // 2) // BUSY_MS + 1
 
 
 def test_link_sends_heartbeats_while_its_log_is_busy_with_records_of_the_far_side() -> None:

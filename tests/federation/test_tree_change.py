@@ -128,16 +128,16 @@ def test_neighbour_is_told_of_the_origins_that_arrive_over_another_link_until_it
     assert log.opened_by(A, {}) == log.opened_by(A, {log.state.origin: 0})
     log.take(TreeEntered(3, (AB, AC, CD)))
     changed = len(log.records) - 1
-    told = [record for record in log.opened_by(A, {log.state.origin: changed - 1}) if isinstance(record, Severed)]
-    assert [sorted(record.origins) for record in told] == [[FROM_C, FROM_D]]
+    severed = [record for record in log.opened_by(A, {log.state.origin: changed - 1}) if isinstance(record, Severed)]
+    assert [sorted(record.origins) for record in severed] == [[FROM_C, FROM_D]]
     assert not any(isinstance(record, Severed) for record in log.opened_by(A, {log.state.origin: changed}))
 
 
 def test_site_that_was_out_of_the_tree_is_told_that_all_may_be_missing() -> None:
     log = covered()
     log.take(FiltersRequested(A, 1, 1, {X: 3}, tree_epoch=1), TreeEntered(2, (BC,)), TreeEntered(3, (AB, BC)))
-    told = [record for record in log.opened_by(A, {log.state.origin: 0}) if isinstance(record, Severed)]
-    assert [record.origins for record in told] == [()]
+    severed = [record for record in log.opened_by(A, {log.state.origin: 0}) if isinstance(record, Severed)]
+    assert [record.origins for record in severed] == [()]
 
 
 def test_severance_of_some_origins_leaves_the_others_of_the_link_covered() -> None:

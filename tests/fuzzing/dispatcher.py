@@ -34,11 +34,11 @@ LONGEST = 4_096
 
 def frames_of(data: bytes) -> Iterator[bytes]:
     """Cut an input into frames: two bytes of length, and so many bytes."""
-    place = 0
-    while place + 2 <= len(data):
-        length = int.from_bytes(data[place : place + 2], "big")
-        yield data[place + 2 : place + 2 + length]
-        place += 2 + length
+    position = 0
+    while position + 2 <= len(data):
+        length = int.from_bytes(data[position : position + 2], "big")
+        yield data[position + 2 : position + 2 + length]
+        position += 2 + length
 
 
 def input_of(*frames: bytes) -> bytes:

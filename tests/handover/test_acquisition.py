@@ -17,7 +17,7 @@ STATES = list(AcquisitionState)
 BY_ROW = [AcquisitionState.READING, AcquisitionState.COMPARING, AcquisitionState.CREATING, AcquisitionState.COMMITTING]
 
 
-def mine(epoch: int) -> Ownership:
+def owned(epoch: int) -> Ownership:
     return Ownership(ME, Epoch(epoch))
 
 
@@ -173,11 +173,11 @@ def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
 
 def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToActivate(mine(4))) == [effects.Enqueue()]
+    assert steps(machine, inputs.CopyToActivate(owned(4))) == [effects.Enqueue()]
     assert steps(machine, inputs.Dequeued()) == [effects.FindLaterCheckpoint(everywhere=False)]
-    assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.ClaimNext(mine(4))]
+    assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.ClaimNext(owned(4))]
     assert machine.epoch == 5
-    assert steps(machine, inputs.CopyToActivate(mine(7))) == [effects.ClaimNext(mine(7))]
+    assert steps(machine, inputs.CopyToActivate(owned(7))) == [effects.ClaimNext(owned(7))]
     assert machine.epoch == 8
     assert steps(machine, inputs.Won()) == [effects.ServeActivated()]
 
@@ -185,10 +185,10 @@ def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
 def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read() -> None:
     """The registry was put back to the very row of the copy (rule 28)."""
     machine = acquiring(copy_epoch=4)
-    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Dequeued(), inputs.CopyInDoubt()) == [
+    assert steps(machine, inputs.CopyToActivate(owned(4)), inputs.Dequeued(), inputs.CopyInDoubt()) == [
         effects.ReadRow()
     ]
-    assert steps(machine, inputs.CopyToActivate(mine(4)), inputs.Dequeued()) == [
+    assert steps(machine, inputs.CopyToActivate(owned(4)), inputs.Dequeued()) == [
         effects.FindLaterCheckpoint(everywhere=False)
     ]
     assert steps(machine, inputs.RecordOutdated(Epoch(5), by_owner=True)) == [effects.DropCopy()]
@@ -200,7 +200,7 @@ def test_copy_is_outdated_by_what_was_written_at_a_later_epoch_than_its_own_and_
 ) -> None:
     """An earlier incarnation of ours may have served at the row's epoch, and have ended before its store said so."""
     machine = acquiring(copy_epoch=4)
-    steps(machine, inputs.CopyToActivate(mine(row)), inputs.Dequeued())
+    steps(machine, inputs.CopyToActivate(owned(row)), inputs.Dequeued())
     assert machine.is_outdated_by(Epoch(found), 1) is is_outdated
     assert not machine.is_outdated_by(Epoch(found), 0)
 
@@ -254,12 +254,12 @@ def test_input_that_the_table_does_not_list_changes_nothing(state: AcquisitionSt
 @pytest.mark.parametrize(
     ("row", "was_served", "means"),
     [
-        (mine(4), False, inputs.CopyToActivate(mine(4))),
-        (mine(6), False, inputs.CopyToActivate(mine(6))),
+        (owned(4), False, inputs.CopyToActivate(owned(4))),
+        (owned(6), False, inputs.CopyToActivate(owned(6))),
         (yours(6), False, inputs.CopyOutlived(yours(6))),
-        (mine(4).gone().next(ME), False, inputs.CopyOutlived(mine(4).gone().next(ME))),
-        (mine(4).gone(), True, inputs.CopyOutlived(mine(4).gone())),
-        (mine(2), True, inputs.CopyToActivate(mine(2))),
+        (owned(4).gone().next(ME), False, inputs.CopyOutlived(owned(4).gone().next(ME))),
+        (owned(4).gone(), True, inputs.CopyOutlived(owned(4).gone())),
+        (owned(2), True, inputs.CopyToActivate(owned(2))),
         (yours(4), True, inputs.CopyToActivate(yours(4))),
         (None, True, inputs.CopyToActivate(None)),
     ],
@@ -268,13 +268,13 @@ def test_row_of_a_copy_that_sleeps(row: Ownership | None, was_served: bool, mean
     assert dormant_input(Epoch(4), ME, row, read=True, was_served=was_served, is_final=False) == means
 
 
-@pytest.mark.parametrize("row", [None, mine(2), yours(4)])
+@pytest.mark.parametrize("row", [None, owned(2), yours(4)])
 def test_stored_copy_is_checked_before_its_activation_by_an_uncorrected_row(row: Ownership | None) -> None:
     assert dormant_input(Epoch(4), ME, row, read=True, was_served=False, is_final=True) == inputs.CopyToCheck(row)
     assert dormant_input(Epoch(4), ME, row, read=True, was_served=True, is_final=True) == inputs.CopyToActivate(row)
 
 
-@pytest.mark.parametrize("row", [None, mine(2), yours(2), yours(4)])
+@pytest.mark.parametrize("row", [None, owned(2), yours(2), yours(4)])
 def test_copy_waits_for_a_restored_registry_unless_no_proxy_can_have_served_since(row: Ownership | None) -> None:
     assert isinstance(dormant_input(Epoch(4), ME, row, read=True, was_served=False, is_final=False), inputs.Unavailable)
 
@@ -287,10 +287,10 @@ def test_row_that_only_the_watch_lacks_is_read() -> None:
 @pytest.mark.parametrize(
     ("row", "means"),
     [
-        (mine(4), inputs.CopyToActivate(mine(4))),
-        (mine(3), inputs.RowBehind()),
+        (owned(4), inputs.CopyToActivate(owned(4))),
+        (owned(3), inputs.RowBehind()),
         (yours(6), inputs.CopyOutlived(yours(6))),
-        (mine(4).gone().next(ME), inputs.CopyOutlived(mine(4).gone().next(ME))),
+        (owned(4).gone().next(ME), inputs.CopyOutlived(owned(4).gone().next(ME))),
         (yours(3), inputs.CopyInDoubt()),
         (yours(4), inputs.CopyInDoubt()),
         (None, inputs.CopyInDoubt()),
@@ -303,19 +303,19 @@ def test_row_that_was_there_instead_of_the_one_that_was_claimed(row: Ownership |
 @pytest.mark.parametrize(
     ("row", "read", "means"),
     [
-        (mine(4), False, inputs.CopyToActivate(mine(4))),
+        (owned(4), False, inputs.CopyToActivate(owned(4))),
         (yours(3), False, inputs.CopyToCommit(yours(3))),
         (yours(2), False, inputs.CopyInDoubt()),
         (yours(4), False, inputs.CopySuperseded()),
         (Ownership(ProxyId("another"), Epoch(3)), True, inputs.CopySuperseded()),
-        (mine(5), False, inputs.CopySuperseded()),
+        (owned(5), False, inputs.CopySuperseded()),
     ],
 )
 def test_row_of_a_staged_copy_without_its_transfer(row: Ownership, read: bool, means: object) -> None:
     assert staged_input(Epoch(4), ME, YOU, row, read=read, is_last=False) == means
 
 
-@pytest.mark.parametrize("row", [None, yours(2), mine(1)])
+@pytest.mark.parametrize("row", [None, yours(2), owned(1)])
 def test_staged_copy_waits_for_its_source_where_the_registry_went_back_and_commits_at_last(
     row: Ownership | None,
 ) -> None:

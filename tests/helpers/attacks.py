@@ -105,7 +105,7 @@ async def connected(url: str) -> AsyncIterator[Hostile]:
 
 def costly(number: int, size: int = 12_000) -> str:
     """Return an expression that looks for many texts in one attribute, of about so many bytes."""
-    texts = [f'"{number:03d}{place:05d}"' for place in range(size // 12)]
+    texts = [f'"{number:03d}{index:05d}"' for index in range(size // 12)]
     return f"contains(text, {', '.join(texts)})"
 
 
@@ -128,7 +128,7 @@ async def subscribing(url: str) -> None:
         hostile.read()
         await hostile.attach("subscribing")
         for number in range(533):
-            tests = " || ".join(f"a{number}x{place} == {place}" for place in range(14_000 // 19))
+            tests = " || ".join(f"a{number}x{index} == {index}" for index in range(14_000 // 19))
             await hostile.send(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(20)
 
@@ -139,7 +139,7 @@ async def looking(url: str) -> None:
         hostile.read()
         await hostile.attach("looking")
         for number in range(16):
-            tests = " || ".join(f"a + {place} == b + {place + number * 1_000}" for place in range(200))
+            tests = " || ".join(f"a + {index} == b + {index + number * 1_000}" for index in range(200))
             await hostile.send(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(3)
         for _ in range(100):
@@ -159,7 +159,7 @@ async def _subscribe_often(url: str, session: int) -> None:
         hostile.read()
         await hostile.attach(f"many{session}")
         for number in range(500):
-            tests = " || ".join(f"a{session}x{number}x{place} == {place}" for place in range(14_000 // 22))
+            tests = " || ".join(f"a{session}x{number}x{index} == {index}" for index in range(14_000 // 22))
             await hostile.send(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(30)
 

@@ -90,8 +90,8 @@ def layout() -> Layout:
 
 def copy_tests(places: Iterable[str], into: Path) -> None:
     """Copy tests, files or folders, for a run against the wheel: names of modules are rewritten as the wheel's are."""
-    for place in places:
-        for path in sorted([ROOT / place, *(ROOT / place).rglob("*")]):
+    for folder in places:
+        for path in sorted([ROOT / folder, *(ROOT / folder).rglob("*")]):
             if path.is_file() and "__pycache__" not in path.parts:
                 copy = into / path.relative_to(ROOT)
                 copy.parent.mkdir(parents=True, exist_ok=True)

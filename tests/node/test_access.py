@@ -142,16 +142,16 @@ async def test_guessing_is_slowed_down_and_others_attach_meanwhile(proxy: ProxyP
     # After three each next one waits, twice as long each time: so long that there is no doubt.
     for _ in range(5):
         await _refused(name, proxy.url, OTHER)
-    told = asyncio.Event()
+    is_refused = asyncio.Event()
 
     def hear(event: object) -> None:
         if isinstance(event, Retry) and "too many passwords" in event.reason:
-            told.set()
+            is_refused.set()
 
     eve = waypost.attach(name, proxy=proxy.url, receiver="eve", password=OTHER, on_event=hear)
     entering = asyncio.create_task(eve.__aenter__())
     async with asyncio.timeout(20):
-        await told.wait()
+        await is_refused.wait()
     async with waypost.attach(name, proxy=proxy.url, receiver="guest", principal="guest"):
         pass
     with pytest.raises(Forbidden):

@@ -123,11 +123,11 @@ async def test_access_change_survives_a_crash_and_a_move(cluster: Cluster, tmp_p
 
 async def test_a_subscription_is_kept_otherwise_and_ended_and_its_receivers_are_told(cluster: Cluster) -> None:
     here = cluster.proxies["a1"].url
-    told: list[SubscriptionChanged] = []
+    events: list[SubscriptionChanged] = []
 
     def hear(event: object) -> None:
         if isinstance(event, SubscriptionChanged):
-            told.append(event)
+            events.append(event)
 
     async with (
         waypost.produce("p", proxy=here) as producer,
@@ -144,9 +144,9 @@ async def test_a_subscription_is_kept_otherwise_and_ended_and_its_receivers_are_
         await producer.publish({"n": 2})
         # What it matched before is still given.
         assert (await asyncio.wait_for(anext(session), 20))["n"] == 1
-        await until_seen(lambda: len(told) == 3, "it was told of all")
-        assert told[0].settings is not None and told[0].settings.ttl_s == 60
-        assert told[2].settings is None
+        await until_seen(lambda: len(events) == 3, "it was told of all")
+        assert events[0].settings is not None and events[0].settings.ttl_s == 60
+        assert events[2].settings is None
 
 
 async def test_unregistering_an_absent_receiver_removes_its_backlog(cluster: Cluster) -> None:

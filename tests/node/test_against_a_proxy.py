@@ -95,9 +95,9 @@ def test_published_attributes_arrive_with_their_types(proxy: ProxyProcess, sessi
     }
     assert received[1]["notification"] == {"n": {"real64": "nan"}}
     assert received[0]["subscriptions"] == ["require(n)"]
-    told = json.loads(last[0])
+    printed = json.loads(last[0])
     assert [" ".join(map(str, received[0]["coordinate"]))] == first
-    assert received[1]["coordinate"] == [told["origin"], told["offset"]]
+    assert received[1]["coordinate"] == [printed["origin"], printed["offset"]]
 
 
 def test_a_batch_from_stdin_is_published_in_its_order(proxy: ProxyProcess, session: str) -> None:
@@ -121,12 +121,12 @@ def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> Non
     with waypost.blocking.attach(session, proxy=proxy.url) as alice:
         alice.subscribe("a == 1", id="ones")
         listed = run("sessions", "ls", "--proxy", proxy.url)
-        told = json.loads(run("sessions", "ls", "--json", "--proxy", proxy.url).stdout)
+        printed = json.loads(run("sessions", "ls", "--json", "--proxy", proxy.url).stdout)
         shown = json.loads(run("sessions", "show", session, "--json", "--proxy", proxy.url).stdout)
     row = next(line.split() for line in listed.stdout.splitlines() if session in line)
     assert row == [session, "a", "1", "serving", "0", "1", "1"]
     assert shown["subscriptions"] == {"ones": {"expression": "a == 1", "owner": "main", "keys": 0, "insecure": True}}
-    assert {"v": 1} | next(row for row in told["sessions"] if row["session"] == session) == shown
+    assert {"v": 1} | next(row for row in printed["sessions"] if row["session"] == session) == shown
     missing = run("sessions", "show", "tests/nosuch", "--proxy", proxy.url)
     assert missing.returncode == 5
     assert missing.stderr == "error: NOT_FOUND: session: there is no session tests/nosuch\n"
@@ -149,9 +149,9 @@ def test_a_sub_says_from_where_on_it_misses_nothing(proxy: ProxyProcess, session
     assert re.fullmatch(r"attached .*, 0 stored, effective from A/0 above -?\d+\n", sub.has_logged)
     sub.end(signal.SIGINT)
     sub = Sub(proxy, "a == 1", "--session", session, "--json")
-    told = json.loads(sub.has_logged)["attached"]
-    assert (told["proxy"], told["site"], told["session"], told["stored"]) == ("a", "A", session, 0)
-    assert list(told["effective"]) == ["A/0"]
+    printed = json.loads(sub.has_logged)["attached"]
+    assert (printed["proxy"], printed["site"], printed["session"], printed["stored"]) == ("a", "A", session, 0)
+    assert list(printed["effective"]) == ["A/0"]
     sub.end(signal.SIGINT)
 
 
@@ -179,9 +179,9 @@ def test_sub_with_a_full_disk_fails_in_one_line_and_its_notification_comes_again
             assert process.stderr is not None
             assert process.stderr.readline().startswith("attached to ")
             produce(proxy, {"n": 1})
-            told = process.stderr.read()
+            printed = process.stderr.read()
             assert process.wait(WAIT_S) == 3
-    assert told == "error: OUTPUT_FAILED: stdout cannot be written: No space left on device\n"
+    assert printed == "error: OUTPUT_FAILED: stdout cannot be written: No space left on device\n"
     assert Sub(proxy, "n > 0", "--session", session, "--count", "1").end() == (0, "n=1\n", "")
 
 
@@ -194,8 +194,8 @@ def test_a_proxy_that_is_asked_to_end_ends_in_order_with_status_0(tmp_path: Path
             process.send_signal(how)
             out, err = process.communicate(timeout=WAIT_S)
         assert (process.returncode, out) == (0, "")
-        said = [json.loads(line)["event"] for line in err.splitlines()]
-        assert [word for word in said if word != "ready"] == ["starting", "shutting down", "shut down"]
+        logged = [json.loads(line)["event"] for line in err.splitlines()]
+        assert [word for word in logged if word != "ready"] == ["starting", "shutting down", "shut down"]
 
 
 def test_a_proxy_that_ends_under_load_complains_of_nothing_that_it_closes_itself(tmp_path: Path, session: str) -> None:
@@ -215,9 +215,9 @@ def test_a_proxy_that_ends_under_load_complains_of_nothing_that_it_closes_itself
             source.kill()
             pub.kill()
             sub.end(signal.SIGKILL)
-    said = (tmp_path / "a.log").read_text(encoding="utf-8")
-    assert "shut down" in said
-    assert not re.search(r"\[(warning|error)", said), said
+    logged = (tmp_path / "a.log").read_text(encoding="utf-8")
+    assert "shut down" in logged
+    assert not re.search(r"\[(warning|error)", logged), logged
 
 
 # ---------------------------------------------------------------- the blocking facade
@@ -299,8 +299,8 @@ def test_proxy_that_deletes_a_session_of_a_dead_owner_journals_the_deletion(sess
     journals = (tmp_path / "sites" / "A" / "journal").glob("*.jsonl")
     facts = [decode_fact(line) for journal in journals for line in journal.read_bytes().splitlines()]
     # A proxy that ends while it writes facts writes them again, under the same numbers.
-    (said,) = {(fact.writer, fact.number): fact for fact in facts if fact.kind == "deleted"}.values()
-    assert (said.session, said.epoch, said.proxy) == (session, epoch, "b")
+    (logged,) = {(fact.writer, fact.number): fact for fact in facts if fact.kind == "deleted"}.values()
+    assert (logged.session, logged.epoch, logged.proxy) == (session, epoch, "b")
 
 
 def test_the_facade_says_that_nothing_came(proxy: ProxyProcess, session: str) -> None:

@@ -69,11 +69,11 @@ async def test_made_up_token_is_refused_at_the_hello(cluster: Cluster) -> None:
 
 
 async def test_a_producer_whose_token_ends_goes_on_with_the_next_one(cluster: Cluster, root: Path) -> None:
-    key, said = token_key(await secret_of(root)), []
+    key, issued = token_key(await secret_of(root)), []
 
     def short() -> str:
-        said.append(issue(key, Named("office", (int(time.time()) + 2) * 1000)))
-        return said[-1]
+        issued.append(issue(key, Named("office", (int(time.time()) + 2) * 1000)))
+        return issued[-1]
 
     async with (
         asyncio.timeout(60),
@@ -85,7 +85,7 @@ async def test_a_producer_whose_token_ends_goes_on_with_the_next_one(cluster: Cl
             await office.publish({"long": number})
             assert (await anext(reader))["long"] == number
             await asyncio.sleep(0.5)
-        assert len(said) > 1
+        assert len(issued) > 1
         await reader.delete()
 
 

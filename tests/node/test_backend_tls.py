@@ -63,17 +63,17 @@ def process(config: NodeConfig) -> ProxyProcess:
 
 
 async def test_a_session_survives_the_end_of_a_proxy_whose_kafka_and_etcd_are_behind_tls(config: NodeConfig) -> None:
-    proxy, place = process(config), waypost.ReceiverState()
+    proxy, state = process(config), waypost.ReceiverState()
     try:
         await asyncio.to_thread(proxy.start)
         async with asyncio.timeout(60):
-            async with waypost.attach(SESSION, proxy=proxy.url, state=place) as session:
+            async with waypost.attach(SESSION, proxy=proxy.url, state=state) as session:
                 await session.wait_effective(await session.subscribe("number >= 0"), ["A/0"])
             async with waypost.produce("maker", proxy=proxy.url) as producer:
                 await producer.publish(Notification({"number": 1}))
             await asyncio.to_thread(proxy.kill)
             await asyncio.to_thread(proxy.start)
-            async with waypost.attach(SESSION, proxy=proxy.url, state=place) as session:
+            async with waypost.attach(SESSION, proxy=proxy.url, state=state) as session:
                 assert (await anext(session))["number"] == 1
     finally:
         await asyncio.to_thread(proxy.stop)

@@ -165,8 +165,8 @@ def test_principal_proven_by_a_certificate_expires_with_the_certificate(left_ms:
     by = Certified("eve", now_ms + left_ms)
     attach = Attach(session="s", receiver="r", incarnation=Incarnation("i"), frontier={}, credential=Credential("eve"))
     for message in (attach, Hello(VERSION, "c")):
-        said = vouched(message, by, KEY, now_ms)
-        assert isinstance(said, Attach | Hello)
-        named = read(KEY, said.credential.token, now_ms)
+        signed = vouched(message, by, KEY, now_ms)
+        assert isinstance(signed, Attach | Hello)
+        named = read(KEY, signed.credential.token, now_ms)
         assert named.principal == "eve"
         assert named.until_ms == (now_ms + min(left_ms, CERTIFIED_MS)) // 1_000 * 1_000

@@ -104,20 +104,20 @@ async def test_older_state_after_an_orderly_end_repeats_no_number_of_the_journal
     # What was handled since is acknowledged by the orderly end.
     rest = await _rest(name, proxy.url, len(NUMBERS) - 6, pickle.loads(kept))
     assert first + rest == NUMBERS
-    said: dict[tuple[str, int], set[str]] = {}
+    attested: dict[tuple[str, int], set[str]] = {}
     async with asyncio.timeout(20):
-        while sum(fact.count('"received"') for facts in said.values() for fact in facts) < 3:
+        while sum(fact.count('"received"') for facts in attested.values() for fact in facts) < 3:
             await asyncio.sleep(0.1)
-            said = {}
+            attested = {}
             for file in (cluster.root / "sites" / "A" / "journal").rglob("*"):
                 for line in file.read_text().splitlines() if file.is_file() else []:
                     fact = json.loads(line)
                     if fact.get("session") == name and fact["kind"] == "received":
                         fact.pop("at_ms")
-                        said.setdefault((fact["writer"], fact["number"]), set()).add(json.dumps(fact))
+                        attested.setdefault((fact["writer"], fact["number"]), set()).add(json.dumps(fact))
     # One that was not confirmed is said again as it was, and a number never names another one.
-    assert all(len(facts) == 1 for facts in said.values())
-    assert len({writer for writer, _ in said}) == 2
+    assert all(len(facts) == 1 for facts in attested.values())
+    assert len({writer for writer, _ in attested}) == 2
 
 
 async def test_notifications_that_were_not_taken_come_at_the_next_attach(proxy: ProxyProcess) -> None:
@@ -192,14 +192,14 @@ async def test_promise_ends_with_its_subscription_whichever_receiver_ends_it(pro
 async def test_unread_notifications_survive_a_move_and_a_lost_connection(cluster: Cluster) -> None:
     here, there = cluster.proxies["a1"].url, cluster.proxies["a2"].url
     await _prepare("team/moves", here)
-    place = waypost.ReceiverState()
-    async with waypost.attach("team/moves", proxy=here, state=place) as session:
+    state = waypost.ReceiverState()
+    async with waypost.attach("team/moves", proxy=here, state=state) as session:
         taken = await _take(session, 10)
         await session.move(there)
         await session.wait_attached()
         taken += await _take(session, 10)
         await session.abandon()
-    assert taken + await _rest("team/moves", there, 80, place) == NUMBERS
+    assert taken + await _rest("team/moves", there, 80, state) == NUMBERS
 
 
 async def test_of_two_that_attach_under_one_name_the_later_one_stays(proxy: ProxyProcess) -> None:
@@ -228,8 +228,8 @@ async def test_receiver_that_detaches_without_a_proxy_logs_a_warning_and_only_th
         async with waypost.attach("team/leaves", proxy=home.url) as session:
             await _take(session, 10)
             home.kill()
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("no proxy has heard that session team/leaves was left") and "`state`" in said
+    (attested,) = [record.getMessage() for record in caplog.records]
+    assert attested.startswith("no proxy has heard that session team/leaves was left") and "`state`" in attested
 
 
 async def test_a_receiver_whose_proxy_died_is_not_attached_until_it_is_back(tmp_path: Path) -> None:
@@ -409,12 +409,12 @@ async def test_site_in_the_place_of_an_origin_is_refused_at_once(proxy: ProxyPro
 async def test_producer_publishes_in_one_federation_only(cluster: Cluster, tmp_path: Path) -> None:
     with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path) as other:
         here, foreign = cluster.proxies["a1"].url, other.proxies["a1"].url
-        heard: list[object] = []
+        events: list[object] = []
         async with waypost.attach("team/loyal", proxy=here) as session:
             await session.wait_effective(await session.subscribe("loyal > 0"), ["A/0"])
-            async with waypost.produce("loyal", proxy=[here, foreign], on_event=heard.append) as producer:
+            async with waypost.produce("loyal", proxy=[here, foreign], on_event=events.append) as producer:
                 await producer.publish({"loyal": 1})
                 await producer.move(foreign)
                 await producer.publish({"loyal": 2})
             assert [(await anext(session))["loyal"] for _ in range(2)] == [1, 2]
-        assert any(isinstance(event, WrongFederation) for event in heard)
+        assert any(isinstance(event, WrongFederation) for event in events)

@@ -206,14 +206,14 @@ def test_a_disk_that_is_full_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         command = [WAYPOST, "match", "a == 1", '{"a": 1}']
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    told = "error: OUTPUT_FAILED: stdout cannot be written: No space left on device\n"
-    assert (done.returncode, done.stderr) == (3, told)
+    printed = "error: OUTPUT_FAILED: stdout cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (3, printed)
 
 
 def test_help_of_serve_shows_the_defaults() -> None:
-    told = " ".join(run("serve", "--help").stdout.split())
+    printed = " ".join(run("serve", "--help").stdout.split())
     for default in ("[default: (127.0.0.1)]", "[default: (3000); ", "[default: (run)]", "[default: (yes)]"):
-        assert default in told
+        assert default in printed
 
 
 def test_help_lists_every_command() -> None:
@@ -234,13 +234,13 @@ try:
 finally:
     print(*sorted({{"pydantic", "zeroconf", "pyspark", "rich", "asyncio"}} & sys.modules.keys()), file=sys.stderr)
 """
-    told = [
+    printed = [
         subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True, timeout=60, check=False)
         for name in ("-h", "--help")
     ]
-    assert told[0].stdout.startswith(f"Usage: waypost {command} ")
-    assert told[0].stdout == told[1].stdout
-    assert [(each.stderr, each.returncode) for each in told] == [("\n", 0)] * 2
+    assert printed[0].stdout.startswith(f"Usage: waypost {command} ")
+    assert printed[0].stdout == printed[1].stdout
+    assert [(each.stderr, each.returncode) for each in printed] == [("\n", 0)] * 2
 
 
 def test_help_tells_the_exit_statuses() -> None:
@@ -315,11 +315,11 @@ async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longe
     ],
 )
 def test_invalid_arguments_are_refused_in_one_line_without_a_connection(
-    arguments: tuple[str, ...], stdin: str, said: str
+    arguments: tuple[str, ...], stdin: str, expected: str
 ) -> None:
     done = run(*arguments, stdin=stdin)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[0].startswith(f"error: {said}")
+    assert done.stderr.splitlines()[0].startswith(f"error: {expected}")
 
 
 def test_a_trace_has_no_json_and_says_so_in_json() -> None:

@@ -88,10 +88,10 @@ def test_subscriber_whose_proxy_stands_still_ends_in_time(proxy: ProxyProcess, t
     with subscriber(proxy) as process:
         proxy.process.pause()
         try:
-            status, said, took_s = interrupted(process, times, 0.1)
+            status, printed, took_s = interrupted(process, times, 0.1)
         finally:
             proxy.process.resume()
-    assert (status, said) == (INTERRUPTED, "")
+    assert (status, printed) == (INTERRUPTED, "")
     assert took_s < within_s
 
 
@@ -138,10 +138,10 @@ def test_producer_without_a_proxy_ends_at_the_second_interrupt(proxy: ProxyProce
     try:
         with command("pub", "n=1", "--proxy", proxy.url) as process:
             _until_it_connects(process.pid)
-            status, said, took_s = interrupted(process, 2, 0.05)
+            status, printed, took_s = interrupted(process, 2, 0.05)
     finally:
         proxy.process.resume()
-    assert (status, said) == (INTERRUPTED, "")
+    assert (status, printed) == (INTERRUPTED, "")
     assert took_s < 1.0
 
 
@@ -150,10 +150,10 @@ def test_proxy_ends_in_order_at_any_number_of_interrupts(tmp_path: Path, gap_s: 
     with command("serve", "--data", str(tmp_path), "--no-discovery") as process:
         assert process.stderr is not None
         assert any("ready" in line for line in process.stderr)
-        status, said, _ = interrupted(process, 5, gap_s)
+        status, printed, _ = interrupted(process, 5, gap_s)
     assert status == 0
-    assert "shut down" in said.splitlines()[-1]
-    assert "Traceback" not in said
+    assert "shut down" in printed.splitlines()[-1]
+    assert "Traceback" not in printed
 
 
 def _until_it_reads(pid: int) -> None:

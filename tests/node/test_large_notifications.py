@@ -32,16 +32,16 @@ async def _take(session: waypost.Receiver, number: int) -> list[int]:
 async def test_large_notifications_cross_a_link_and_move_with_their_session(cluster: Cluster) -> None:
     with cluster:
         here, there = cluster.proxies["a1"].url, cluster.proxies["b1"].url
-        place = waypost.ReceiverState()
-        async with waypost.attach("team/large", proxy=here, state=place) as session:
+        state = waypost.ReceiverState()
+        async with waypost.attach("team/large", proxy=here, state=state) as session:
             identity = await session.subscribe("number > 0")
             await session.wait_effective(identity, ["A/0", "B/0"])
         async with waypost.produce("maker", proxy=there) as producer:
             for number in range(1, NUMBER + 1):
                 await producer.publish(Notification({"number": number, "filling": "x" * BYTES}))
-        async with waypost.attach("team/large", proxy=here, state=place) as session:
+        async with waypost.attach("team/large", proxy=here, state=state) as session:
             taken = await _take(session, 5)
-        async with waypost.attach("team/large", proxy=there, state=place) as session:
+        async with waypost.attach("team/large", proxy=there, state=state) as session:
             assert (await session.wait_attached()).proxy == "b1"
             taken += await _take(session, NUMBER - len(taken))
     assert taken == list(range(1, NUMBER + 1))

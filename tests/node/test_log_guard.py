@@ -301,8 +301,8 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     state = SiteState(A)
     for offset, record in enumerate(storage.records):
         state.fold(offset, record)
-    place = (state.position, state.acceptance.snapshot())
-    restored = Restored(*place, SiteCheckpoint(*place, b"")) if said_by == "folder" else None
+    restored_at = (state.position, state.acceptance.snapshot())
+    restored = Restored(*restored_at, SiteCheckpoint(*restored_at, b"")) if said_by == "folder" else None
     if said_by == "changelog":
         await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
@@ -399,11 +399,11 @@ async def test_starting_proxy_reads_the_row_of_the_log_after_the_log(
     """They say what they have seen as soon as the log is out of reach; it may have been asked just before."""
     row = await registry.site_log(A)
     assert row is not None
-    said = row.model_copy(update={"seen": 8})
+    newer = row.model_copy(update={"seen": 8})
 
     class Restarted(MemorySiteLog):
         async def end_offset(self) -> int:
-            await registry.claim_site_log(A, row, said)
+            await registry.claim_site_log(A, row, newer)
             return await super().end_offset()
 
     storage = MemoryLogStorage()

@@ -70,10 +70,10 @@ async def restarted(proxy: ProxyProcess) -> None:
 async def test_proxy_with_a_truncated_log_begins_later_and_reports_the_gap(
     tmp_path: Path,
 ) -> None:
-    place, gaps = waypost.ReceiverState(), list[Gap]()
+    state, gaps = waypost.ReceiverState(), list[Gap]()
     async with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
-        await subscribed(proxy, place)
+        await subscribed(proxy, state)
         await publish(proxy.url, 1, 2)
         await until_seen(lambda: proxy.request("/v1/status")["stored"] == 2, "both are stored")
         proxy.stop()
@@ -83,7 +83,7 @@ async def test_proxy_with_a_truncated_log_begins_later_and_reports_the_gap(
         def hear(event: object) -> None:
             gaps.extend([event] if isinstance(event, Gap) else [])
 
-        async with asyncio.timeout(30), waypost.attach(SESSION, proxy=proxy.url, state=place, on_event=hear) as session:
+        async with asyncio.timeout(30), waypost.attach(SESSION, proxy=proxy.url, state=state, on_event=hear) as session:
             assert [(await anext(session))["number"] for _ in range(2)] == [1, 2]
             await publish(proxy.url, 3)
             assert (await anext(session))["number"] == 3
@@ -150,8 +150,8 @@ async def test_unreadable_site_checkpoint_is_logged_and_ignored(tmp_path: Path) 
 
 async def test_a_proxy_at_another_log_than_it_had_read_says_so_and_ends(tmp_path: Path) -> None:
     async with Cluster([ProxySpec("a", "A", FLAGS)], [], tmp_path) as cluster:
-        proxy, place = cluster.proxies["a"], waypost.ReceiverState()
-        await subscribed(proxy, place)
+        proxy, state = cluster.proxies["a"], waypost.ReceiverState()
+        await subscribed(proxy, state)
         await publish(proxy.url, 1, 2)
         await until_seen(lambda: proxy.request("/v1/status")["stored"] == 2, "both are stored")
         proxy.stop()
@@ -159,5 +159,5 @@ async def test_a_proxy_at_another_log_than_it_had_read_says_so_and_ends(tmp_path
             file.unlink()
         proxy.process.start()
         proxy.process.wait_until(lambda: proxy.process.has_logged("error: "), timeout_s=20, what="refused")
-        said = proxy.process.log.read_text()
-        assert "BAD_CONFIGURATION: log: the log of site A is another one than was read: it is empty" in said
+        logged = proxy.process.log.read_text()
+        assert "BAD_CONFIGURATION: log: the log of site A is another one than was read: it is empty" in logged

@@ -136,19 +136,19 @@ async def test_peer_that_vanishes_in_silence_is_unreached_soon(monkeypatch: pyte
 
 @pytest.mark.parametrize("who_ends_it", ["we", "the peer"])
 async def test_ended_peer_connection_leaves_no_task_waiting(who_ends_it: str) -> None:
-    heard: asyncio.Queue[ServerConnection] = asyncio.Queue()
+    accepted: asyncio.Queue[ServerConnection] = asyncio.Queue()
 
     async def hear(socket: ServerConnection) -> None:
         await introduce(socket)
         async for _ in socket:
-            heard.put_nowait(socket)
+            accepted.put_nowait(socket)
 
     async with serve(hear, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         peers = peers_with(row_at(f"ws://127.0.0.1:{port}"))
         peers.send(OTHER, OFFER)
         async with asyncio.timeout(5):
-            socket = await heard.get()
+            socket = await accepted.get()
             while not waiting():
                 await asyncio.sleep(0.01)
             if who_ends_it == "the peer":

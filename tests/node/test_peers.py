@@ -110,8 +110,8 @@ async def calling(proxy: ProxyProcess, incarnation: Incarnation) -> AsyncIterato
 
 
 def refusals(proxy: ProxyProcess) -> dict[str, int]:
-    told: dict[str, int] = proxy.request("/v1/status")["refused"]
-    return told
+    counts: dict[str, int] = proxy.request("/v1/status")["refused"]
+    return counts
 
 
 def owner(proxy: ProxyProcess) -> Any:
@@ -132,8 +132,8 @@ async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_
         for _ in range(3):
             async with calling(a1, rows[A2].incarnation) as stranger:
                 guess = b"g" * 32
-                said = await stranger.introduce(guess)
-                await stranger.socket.send(Sealer(said.frame_key(guess)).seal(msgspec.msgpack.encode(PREPARE)))
+                introduction = await stranger.introduce(guess)
+                await stranger.socket.send(Sealer(introduction.frame_key(guess)).seal(msgspec.msgpack.encode(PREPARE)))
                 assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: wrong proof")
         for _ in range(2):
             async with calling(a1, rows[A2].incarnation) as stranger:
@@ -167,18 +167,18 @@ async def test_refusal_of_another_version_names_the_own_version(cluster: Cluster
     rows, secret = await rows_and_secret(cluster)
     async with calling(a1, rows[A2].incarnation) as caller:
         await caller.introduce(secret, version=VERSION + 1)
-        said = f"WRONG_VERSION: proxy a2 speaks version {VERSION + 1}; this one speaks {VERSION}"
-        assert await caller.refused() == (UNACCEPTABLE, said)
+        reason = f"WRONG_VERSION: proxy a2 speaks version {VERSION + 1}; this one speaks {VERSION}"
+        assert await caller.refused() == (UNACCEPTABLE, reason)
 
 
 async def test_a_proxy_is_let_in_and_hears_the_proof_of_the_other_side(cluster: Cluster, a1: ProxyProcess) -> None:
     rows, secret = await rows_and_secret(cluster)
     async with calling(a1, rows[A2].incarnation) as caller:
-        said = await caller.introduce(secret)
+        introduction = await caller.introduce(secret)
         welcome = decode_introduction(await caller.socket.recv())
         assert isinstance(welcome, PeerWelcome)
-        check_proof(said.callees_proof(secret), welcome.proof)
-        sealed = Sealer(said.frame_key(secret)).seal(msgspec.msgpack.encode(PREPARE))
+        check_proof(introduction.callees_proof(secret), welcome.proof)
+        sealed = Sealer(introduction.frame_key(secret)).seal(msgspec.msgpack.encode(PREPARE))
         await caller.socket.send(sealed)
         await caller.socket.send(sealed)
         assert await caller.refused() == (UNACCEPTABLE, "UNPROVEN: frame out of sequence")
@@ -203,11 +203,11 @@ async def damageable(root: Path) -> AsyncIterator[tuple[Cluster, dict[ProxyId, D
 async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connection_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    place = waypost.ReceiverState()
+    state = waypost.ReceiverState()
     got: list[object] = []
     async with damageable(tmp_path) as (cluster, ways):
         proxies = [cluster.proxies[A1], cluster.proxies[A2]]
-        async with waypost.attach(SESSION, proxy=proxies[0].url, state=place) as session:
+        async with waypost.attach(SESSION, proxy=proxies[0].url, state=state) as session:
             await session.wait_effective(await session.subscribe("n > 0"), ["A/0"])
         async with waypost.produce("p", proxy=proxies[0].url) as producer:
             for move in range(MOVES):
@@ -215,18 +215,18 @@ async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connecti
                     await producer.publish({"n": move * OWED + number + 1})
                 for way in ways.values():
                     way.due = 1 if move % 3 else 0
-                async with waypost.attach(SESSION, proxy=proxies[(move + 1) % 2].url, state=place) as session:
+                async with waypost.attach(SESSION, proxy=proxies[(move + 1) % 2].url, state=state) as session:
                     async with asyncio.timeout(WAIT_S):
                         while len(got) < (move + 1) * OWED:
                             got.append((await anext(session))["n"])
-        told = {name: refusals(cluster.proxies[name]).get("wrong tag", 0) for name in ways}
+        counts = {name: refusals(cluster.proxies[name]).get("wrong tag", 0) for name in ways}
         ended_at = owner(proxies[0])[0]
     assert got == [*range(1, MOVES * OWED + 1)]
     assert ended_at == (A1, A2)[MOVES % 2]
     for name, way in ways.items():
         assert way.changed > 1
         # One that was changed in the frame's header breaks the connection before any tag is looked at.
-        assert 0 < told[name] <= way.changed
-        assert way.connections > told[name]
+        assert 0 < counts[name] <= way.changed
+        assert way.connections > counts[name]
         lines = [line for line in (tmp_path / f"{name}.log").read_text().splitlines() if "wrong tag" in line]
         assert len(lines) == 1

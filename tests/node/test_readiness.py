@@ -53,8 +53,8 @@ async def asked(node: Node) -> tuple[int, bool, str | None]:
     """Return the status of /readyz, and what its body says."""
     (respond,) = [route.endpoint for route in routes(node) if route.path == "/readyz"]
     answer = await respond(Request({"type": "http"}))
-    said = json.loads(answer.body)
-    return answer.status_code, said["ready"], said["why_not"]
+    status = json.loads(answer.body)
+    return answer.status_code, status["ready"], status["why_not"]
 
 
 SESSION: dict[str, object] = {"session": "s"}

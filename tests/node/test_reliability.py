@@ -75,8 +75,8 @@ async def after_a_crash(cluster: Cluster, reliability: Reliability) -> Cell:
                 came.append(int(received["n"]))
                 if came[-1] == 4:
                     break
-        said = await receiver.wait_attached()
-        cell = Cell(came, len(gaps), receiver.joined, "x" in said.subscriptions)
+        attached = await receiver.wait_attached()
+        cell = Cell(came, len(gaps), receiver.joined, "x" in attached.subscriptions)
         await receiver.delete()
     return cell
 

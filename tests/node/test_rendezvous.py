@@ -179,13 +179,13 @@ async def test_eavesdropper_gets_no_rendezvous_message_that_keys_protect(cluster
         identity = await meeting.arrange("ivan", "there", key=public_key(b"ivan's"))
         assert (await resource_of(meeting, identity)).data == DATA
         await eavesdropper.publish({"Rendezvous": "end"})
-        heard = []
+        received_ids = []
         async with asyncio.timeout(TIMEOUT_S):
             async for received in eavesdropper:
-                heard.append(received.get("Rendezvous-Id"))
+                received_ids.append(received.get("Rendezvous-Id"))
                 if received["Rendezvous"] == "end":
                     break
-        assert heard == [in_the_clear, None]
+        assert received_ids == [in_the_clear, None]
         serving.cancel()
         await eavesdropper.delete()
 
@@ -215,9 +215,9 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
         assert [process.stderr for process in asked] == ["", ""]
         took = run("receive", str(into), "--as", "leo", "-C", "2", "--json", url=url)
         offering.kill()
-    told = [json.loads(line) for line in took.stdout.splitlines()]
-    assert [each["id"] for each in told] == [process.stdout.strip() for process in asked]
-    assert told[1]["error"] == "NOT_FOUND: ../secret is not there"
+    results = [json.loads(line) for line in took.stdout.splitlines()]
+    assert [each["id"] for each in results] == [process.stdout.strip() for process in asked]
+    assert results[1]["error"] == "NOT_FOUND: ../secret is not there"
     assert [path.name for path in into.iterdir()] == ["1.bin"]
     assert (into / "1.bin").read_bytes() == DATA
     acquire_failed = run("receive", str(into), "--as", "leo", "-W", "2", url=url)

@@ -82,8 +82,8 @@ async def test_a_client_that_knows_one_proxy_is_told_of_a_nearer_one(fronts: Fro
         "roaming/told", proxy=fronts.urls["a1"], roaming=POLICY, on_event=events.append
     ) as receiver:
         await _until(_is_at(receiver, "b1"))
-    (told, *_) = [event for event in events if isinstance(event, Proxies)]
-    assert {proxy.url: (proxy.proxy, proxy.site) for proxy in told.proxies} == {
+    (known, *_) = [event for event in events if isinstance(event, Proxies)]
+    assert {proxy.url: (proxy.proxy, proxy.site) for proxy in known.proxies} == {
         fronts.urls["a1"]: ("a1", "A"),
         fronts.urls["b1"]: ("b1", "B"),
     }

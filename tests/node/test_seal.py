@@ -96,8 +96,8 @@ def test_sealed_frames_open_to_the_same_bytes(frames: list[bytes]) -> None:
 def test_a_frame_that_was_changed_anywhere_is_refused(frame: bytes, data: st.DataObject) -> None:
     sealer, opener = ends()
     sealed = bytearray(sealer.seal(frame))
-    place = data.draw(st.integers(0, len(sealed) - 1))
-    sealed[place] ^= data.draw(st.integers(1, 255))
+    index = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[index] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Unproven, match="wrong tag"):
         opener.open(bytes(sealed))
 

@@ -81,16 +81,16 @@ async def test_a_node_that_cannot_be_announced_serves_all_the_same(
 
 async def test_announcement_has_the_advertised_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = asyncio.Event()
-    said: list[Any] = []
+    announced: list[Any] = []
 
     async def hear(current: Callable[[], Announcement]) -> None:
-        said.append(current())
+        announced.append(current())
         stop.set()
 
     monkeypatch.setattr(service, "announce", hear)
     settings = {"discovery": True, "name": "n", "site": "S", "advertise": "wss://proxy.example:443"}
     assert await serve(configuration(tmp_path, **settings), stop) == "wss://proxy.example:443"
-    assert said == [Announcement("n", "S", "wss://proxy.example:443")]
+    assert announced == [Announcement("n", "S", "wss://proxy.example:443")]
 
 
 async def test_a_network_that_comes_later_has_the_announcement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

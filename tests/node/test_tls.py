@@ -38,15 +38,15 @@ async def publish(url: str, tls: ssl.SSLContext, *numbers: int) -> None:
 
 
 async def test_a_session_moves_between_proxies_that_speak_tls_with_each_other(cluster: Cluster, papers: Papers) -> None:
-    tls, place = papers.client(), waypost.ReceiverState()
+    tls, state = papers.client(), waypost.ReceiverState()
     urls = [cluster.proxies[name].url for name in ("a1", "a2")]
     assert all(url.startswith("wss://") for url in urls)
     async with asyncio.timeout(60):
-        async with waypost.attach(SESSION, proxy=urls[0], state=place, tls=tls) as session:
+        async with waypost.attach(SESSION, proxy=urls[0], state=state, tls=tls) as session:
             await session.wait_effective(await session.subscribe(f'to == "{SESSION}"'), ["A/0"])
         for number in range(4):
             await publish(urls[0], tls, number)
-            async with waypost.attach(SESSION, proxy=urls[(number + 1) % 2], state=place, tls=tls) as session:
+            async with waypost.attach(SESSION, proxy=urls[(number + 1) % 2], state=state, tls=tls) as session:
                 assert (await anext(session))["number"] == number
                 assert session.attached is not None and session.attached.epoch == number + 2
 
@@ -161,7 +161,7 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
     ids=["no key", "no authority", "no authority named", "no key in it", "no authority in it", "plain address"],
 )
 def test_invalid_tls_setting_is_named_before_the_start(
-    change: dict[str, str], said: str, papers: Papers, tmp_path: Path
+    change: dict[str, str], problem: str, papers: Papers, tmp_path: Path
 ) -> None:
     flags = papers.flags | {key: papers.flags.get(value, value) for key, value in change.items()}
     words = [
@@ -169,5 +169,5 @@ def test_invalid_tls_setting_is_named_before_the_start(
     ]
     done = run("serve", "--data", str(tmp_path), *words)
     assert done.returncode == 2
-    assert f"error: BAD_CONFIGURATION: {said}" in done.stderr
+    assert f"error: BAD_CONFIGURATION: {problem}" in done.stderr
     assert "_ssl.c" not in done.stderr

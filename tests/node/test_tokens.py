@@ -67,10 +67,10 @@ async def publish(url: str, session: str, *numbers: int) -> None:
 async def test_a_token_is_believed_wherever_the_session_goes(cluster: Cluster, root: Path) -> None:
     here, there = cluster.proxies["a1"], cluster.proxies["a2"]
     await lets_in_by_token(here.url, SESSION)
-    eves, place = token(root, "eve"), waypost.ReceiverState()
+    eves, state = token(root, "eve"), waypost.ReceiverState()
     for number, proxy in enumerate((here, there, here)):
         async with asyncio.timeout(30):
-            async with waypost.attach(SESSION, proxy=proxy.url, receiver="eve", state=place, token=eves) as session:
+            async with waypost.attach(SESSION, proxy=proxy.url, receiver="eve", state=state, token=eves) as session:
                 await publish(proxy.url, SESSION, number)
                 assert (await anext(session))["number"] == number
     with pytest.raises(Forbidden):
@@ -86,15 +86,15 @@ async def test_receiver_whose_token_expires_continues_with_another_token(cluster
     await lets_in_by_token(url, name)
     made: list[str] = [await short_token(root)]
     events: list[object] = []
-    said: list[str] = []
+    presented: list[str] = []
 
     def latest() -> str:
-        said.append(made[-1])
+        presented.append(made[-1])
         return made[-1]
 
     async with asyncio.timeout(30):
         async with waypost.attach(name, proxy=url, receiver="eve", token=latest, on_event=events.append) as session:
-            while len(set(said)) < 3:
+            while len(set(presented)) < 3:
                 await asyncio.sleep(0.5)
                 made.append(await short_token(root))
             await session.wait_attached()
@@ -129,8 +129,8 @@ def test_the_console_reads_a_token_from_a_file(cluster: Cluster, root: Path, tmp
 def test_a_token_is_said_with_its_end_and_only_where_a_registry_is(
     cluster: Cluster, root: Path, tmp_path: Path
 ) -> None:
-    said = json.loads(token(root, "alice", "--hours", "1", "--json"))
-    assert said["principal"] == "alice" and abs(said["until_ms"] - (time.time() + 3600) * 1000) < 60_000
+    presented = json.loads(token(root, "alice", "--hours", "1", "--json"))
+    assert presented["principal"] == "alice" and abs(presented["until_ms"] - (time.time() + 3600) * 1000) < 60_000
     done = run("token", "alice", "--data", str(tmp_path))
     assert done.returncode == 5 and "there is no registry" in done.stderr and not list(tmp_path.iterdir())
     done = run("token", "", "--data", str(root))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from node.health.watchdog import Progress, Watchdog
 
 
-def log(place: int, end: int) -> Progress:
-    return Progress("log", place, place < end, 1_000)
+def log(position: int, end: int) -> Progress:
+    return Progress("log", position, position < end, 1_000)
 
 
-def link(place: object) -> Progress:
-    return Progress("link from B", place, True, 1_000, vital=False)
+def link(position: object) -> Progress:
+    return Progress("link from B", position, True, 1_000, vital=False)
 
 
 def names(found: list[Progress]) -> list[str]:

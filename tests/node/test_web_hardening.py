@@ -399,8 +399,8 @@ def test_requests_that_come_together_are_answered_in_their_order(proxy: ProxyPro
 
 
 def test_nothing_of_this_is_a_fault_of_the_proxy(proxy: ProxyProcess) -> None:
-    said = proxy.process.log.read_text()
-    assert "Traceback" not in said and "RecursionError" not in said
+    logged = proxy.process.log.read_text()
+    assert "Traceback" not in logged and "RecursionError" not in logged
     assert proxy.process.exit_status is None
 
 

@@ -59,7 +59,9 @@ def test_a_proxy_with_the_federations_registry_and_another_log_is_refused(
 def test_data_folder_of_another_site_is_refused_without_damage(tmp_path: Path) -> None:
     """A mistyped --site: what the folder knows is not true of that site's log, and says nothing of it."""
     folder = {"no-discovery": "", "data": str(tmp_path / "run")}
-    first, other = (ProxyProcess(ProxySpec(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
+    first, other = (
+        ProxyProcess(ProxySpec(*proxy_and_site, folder), (), tmp_path) for proxy_and_site in (("x", "A"), ("y", "B"))
+    )
     first.start()
     first.process.wait_until(
         lambda: first.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"

@@ -168,7 +168,7 @@ def test_a_misspelt_key_of_the_file_is_named(
     line = _refused(capsys, monkeypatch, "config", "check", "--config=w.toml")
     assert line.startswith("error: BAD_CONFIGURATION: neighbors: ") and "w.toml" in line
     assert "do you mean neighbours?" in line
-    for text, said in (
+    for text, problem in (
         ("[serve]\nname = 1\n", "in no table"),
         ("lease-ttl-ms = 3000\nlease_ttl_ms = 3000\n", "said twice"),
         ("zzzz = 1\n", "waypost config check shows"),
@@ -178,7 +178,7 @@ def test_a_misspelt_key_of_the_file_is_named(
         ("operators = [true]\n", "operators: a list of names, please"),
     ):
         Path("w.toml").write_text(text)
-        assert said in _refused(capsys, monkeypatch, "config", "check", "--config=w.toml")
+        assert problem in _refused(capsys, monkeypatch, "config", "check", "--config=w.toml")
 
 
 @pytest.mark.parametrize("real", [REAL[:1], REAL[1:]])

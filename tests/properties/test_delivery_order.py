@@ -39,7 +39,7 @@ class GivenByOrder(RuleBasedStateMachine):
         self.ends = dict.fromkeys(ORIGINS, -1)
         self.ranks: dict[Coordinate, tuple[int, int]] = {}
         """Of all that was published, by its rank and when it came."""
-        self.told: set[Coordinate] = set()
+        self.acknowledged: set[Coordinate] = set()
         """What the proxy was told that the application has."""
         self.had: set[Coordinate] = set()
         """What the application of this life of the library has."""
@@ -66,11 +66,11 @@ class GivenByOrder(RuleBasedStateMachine):
             selective=state.selective.rows(),
         )
         self.receiver.connect(1, message, message.frontier, message.selective)
-        self.told |= self.had
+        self.acknowledged |= self.had
         self.waiting.clear()
 
-    def acknowledge(self, said: list[Acknowledge]) -> None:
-        for acknowledge in said:
+    def acknowledge(self, acknowledgements: list[Acknowledge]) -> None:
+        for acknowledge in acknowledgements:
             check_overtaking(self.receiver.selective, acknowledge.selective)
             self.receiver.acknowledge(acknowledge.through)
             self.receiver.raise_selectively(acknowledge.selective)
@@ -101,7 +101,7 @@ class GivenByOrder(RuleBasedStateMachine):
     def receive(self, delivery: Any) -> None:
         assert isinstance(delivery, Deliver)
         came = {Coordinate(delivery.origin, delivery.offset) for delivery in delivery.entries}
-        assert not came & self.told, "it is sent what it had told us to have"
+        assert not came & self.acknowledged, "it is sent what it had told us to have"
         self.waiting |= came - self.had - {*self.in_hand}
         if self.receiving.deliver(delivery, ProxyId("a")):
             self.acknowledge(self.receiving.acknowledge())
@@ -129,7 +129,7 @@ class GivenByOrder(RuleBasedStateMachine):
         """The library says all that the application has."""
         self.take_over()
         self.acknowledge(self.receiving.partial_acks())
-        self.told |= self.had
+        self.acknowledged |= self.had
 
     @precondition(lambda self: self.in_hand)
     @rule()
@@ -162,9 +162,9 @@ class GivenByOrder(RuleBasedStateMachine):
 
     @invariant()
     def the_frontier_passes_over_nothing(self) -> None:
-        for place in self.ranks:
+        for coordinate in self.ranks:
             for frontier in (self.receiver.frontier, self.receiving.state.frontier):
-                assert place.offset > frontier.get(place.origin, -1) or place in self.ever_had
+                assert coordinate.offset > frontier.get(coordinate.origin, -1) or coordinate in self.ever_had
 
     @invariant()
     def what_is_overtaken_is_bounded(self) -> None:

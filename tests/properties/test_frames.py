@@ -295,18 +295,18 @@ def scratched(draw: st.DrawFn, whole: bytes) -> bytes:
     """Change a few bytes of a message that was whole."""
     data = bytearray(whole)
     for _ in range(draw(st.integers(1, 4))):
-        place = draw(st.integers(0, len(data)))
+        index = draw(st.integers(0, len(data)))
         what = draw(st.sampled_from(["cut", "change", "insert", "remove", "double"]))
         if what == "cut":
-            del data[place:]
+            del data[index:]
         elif what == "insert":
-            data[place:place] = draw(st.binary(min_size=1, max_size=4))
+            data[index:index] = draw(st.binary(min_size=1, max_size=4))
         elif what == "remove":
-            del data[place : place + draw(st.integers(1, 4))]
+            del data[index : index + draw(st.integers(1, 4))]
         elif what == "double":
-            data += data[place:]
-        elif place < len(data):
-            data[place] = draw(st.integers(0, 255))
+            data += data[index:]
+        elif index < len(data):
+            data[index] = draw(st.integers(0, 255))
     return bytes(data)
 
 

@@ -82,36 +82,36 @@ def nothing() -> Stage:
 
 
 def copying() -> Stage:
-    place = nothing()
-    right(place, Prepare(session=SESSION, transfer="t", epoch=place.epoch, receiver="r"))
-    return place
+    stage = nothing()
+    right(stage, Prepare(session=SESSION, transfer="t", epoch=stage.epoch, receiver="r"))
+    return stage
 
 
 def waiting() -> Stage:
-    place = copying()
-    right(place, ChunkStored(SESSION, "t", place.epoch, 1))
-    right(place, Ready(SESSION, "t", place.epoch, WAIT_FOR_EVER))
-    return place
+    stage = copying()
+    right(stage, ChunkStored(SESSION, "t", stage.epoch, 1))
+    right(stage, Ready(SESSION, "t", stage.epoch, WAIT_FOR_EVER))
+    return stage
 
 
 def frozen() -> Stage:
-    place = waiting()
-    place.harness.pass_time(Timing().passing_ms)
-    return place
+    stage = waiting()
+    stage.harness.pass_time(Timing().passing_ms)
+    return stage
 
 
 def confirming() -> Stage:
-    place = frozen()
-    place.harness.changelog_waits = True
-    place.harness.pass_time(Timing().frozen_ms)
-    return place
+    stage = frozen()
+    stage.harness.changelog_waits = True
+    stage.harness.pass_time(Timing().frozen_ms)
+    return stage
 
 
 def reclaiming() -> Stage:
-    place = confirming()
-    place.harness.changelog_waits = False
-    place.harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), complete=True))
-    return place
+    stage = confirming()
+    stage.harness.changelog_waits = False
+    stage.harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), complete=True))
+    return stage
 
 
 def preparing() -> Stage:
@@ -124,28 +124,28 @@ def preparing() -> Stage:
 
 
 def shadowing(stored: int = 3) -> Stage:
-    place = preparing()
+    stage = preparing()
     right(
-        place, Prepared(session=SESSION, transfer=place.transfer, epoch=place.epoch, descriptor=NOBODYS, stored=stored)
+        stage, Prepared(session=SESSION, transfer=stage.transfer, epoch=stage.epoch, descriptor=NOBODYS, stored=stored)
     )
-    right(place, chunk(place))
-    return place
+    right(stage, chunk(stage))
+    return stage
 
 
 def ready() -> Stage:
-    place = shadowing(stored=1)
-    place.harness.pass_time(Timing().coverage_ms)
-    return place
+    stage = shadowing(stored=1)
+    stage.harness.pass_time(Timing().coverage_ms)
+    return stage
 
 
 def staging() -> Stage:
-    place = ready()
+    stage = ready()
     right(
-        place,
+        stage,
         Frozen(
             session=SESSION,
-            transfer=place.transfer,
-            epoch=place.epoch,
+            transfer=stage.transfer,
+            epoch=stage.epoch,
             descriptor=NOBODYS,
             cut={ORIGIN: 0},
             chunks=1,
@@ -153,14 +153,14 @@ def staging() -> Stage:
             next_number=2,
         ),
     )
-    return place
+    return stage
 
 
 def committing() -> Stage:
-    place = staging()
-    place.harness.complete_writes()
-    place.harness.next(effects.ClaimRow)
-    return place
+    stage = staging()
+    stage.harness.complete_writes()
+    stage.harness.next(effects.ClaimRow)
+    return stage
 
 
 PHASES: dict[str, Callable[[], Stage]] = {
@@ -183,17 +183,17 @@ SOURCE = ("copying", "waiting", "frozen", "confirming", "reclaiming")
 TARGET = ("preparing", "shadowing", "ready", "staging", "committing")
 
 
-def right(place: Stage, message: Any) -> None:
-    place.harness.step(PeerSent(YOU, message))
-    place.harness.run_effects()
+def right(stage: Stage, message: Any) -> None:
+    stage.harness.step(PeerSent(YOU, message))
+    stage.harness.run_effects()
 
 
-def stay(place: Stage) -> TransferDeclined:
-    return TransferDeclined(SESSION, place.transfer, place.epoch, DeclineReason.OTHERS_ATTACHED)
+def stay(stage: Stage) -> TransferDeclined:
+    return TransferDeclined(SESSION, stage.transfer, stage.epoch, DeclineReason.OTHERS_ATTACHED)
 
 
-def chunk(place: Stage, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
-    named = (SESSION, place.transfer, place.epoch)
+def chunk(stage: Stage, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
+    named = (SESSION, stage.transfer, stage.epoch)
     return Chunk(*named, number=number, after=after, upto=number, entries=ENTRIES, checksum=checksum(ENTRIES) ^ damage)
 
 
@@ -209,16 +209,16 @@ def test_the_phases_are_what_they_are_called() -> None:
 # ---------------------------------------------------------------- what is wrong
 
 
-def messages_of(place: Stage) -> list[Any]:
+def messages_of(stage: Stage) -> list[Any]:
     """One of every kind, as it would be right for this transfer, somewhere in it."""
-    named = (SESSION, place.transfer, place.epoch)
+    named = (SESSION, stage.transfer, stage.epoch)
     return [
         Prepare(*named, receiver="r"),
         ChunkStored(*named, 0),
         Ready(*named, {ORIGIN: 1}),
         Aborted(*named, "why not"),
         Prepared(*named, descriptor=NOBODYS, stored=9),
-        chunk(place, 2, 1),
+        chunk(stage, 2, 1),
         Frozen(*named, descriptor=NOBODYS, cut={ORIGIN: 3}, chunks=1, oldest=1, next_number=2),
         TransferRefused(*named, "why not"),
         TransferDeclined(*named, DeclineReason.OTHERS_ATTACHED),
@@ -231,9 +231,9 @@ Said = tuple[ProxyId, Any]
 
 
 @st.composite
-def misaddressed(draw: st.DrawFn, phase: str, place: Stage) -> Said:
+def misaddressed(draw: st.DrawFn, phase: str, stage: Stage) -> Said:
     """A message that is right but for its epoch, its transfer, its session or its sender, one of them or more."""
-    message = draw(st.sampled_from(messages_of(place)))
+    message = draw(st.sampled_from(messages_of(stage)))
     fields = ["epoch", "session", "transfer", "sender"]
     if isinstance(message, Prepare):
         # With another transfer's name, or for who owns nothing, it is a question like any other.
@@ -242,25 +242,25 @@ def misaddressed(draw: st.DrawFn, phase: str, place: Stage) -> Said:
     changes: dict[str, Any] = {}
     if "epoch" in wrong:
         # The next epoch is that of a staged copy: a Prepare that names it is refused, and yet not wrong.
-        changes["epoch"] = Epoch(draw(wrong_epochs.filter(lambda epoch: epoch not in (place.epoch, place.epoch + 1))))
+        changes["epoch"] = Epoch(draw(wrong_epochs.filter(lambda epoch: epoch not in (stage.epoch, stage.epoch + 1))))
     if "session" in wrong:
         changes["session"] = SessionId(draw(st.sampled_from(["", "other", "S"])))
     if "transfer" in wrong:
-        changes["transfer"] = draw(st.sampled_from(["", "other", f"{place.transfer}0"]))
+        changes["transfer"] = draw(st.sampled_from(["", "other", f"{stage.transfer}0"]))
     return (THEY if "sender" in wrong else YOU), msgspec.structs.replace(message, **changes)
 
 
-def misfitting(phase: str, place: Stage) -> st.SearchStrategy[Said]:
+def misfitting(phase: str, stage: Stage) -> st.SearchStrategy[Said]:
     """A message of the very transfer that is wrong by itself, or answers what was never said."""
-    named = (SESSION, place.transfer, place.epoch)
+    named = (SESSION, stage.transfer, stage.epoch)
     wrong: list[st.SearchStrategy[Any]] = [
-        wrong_epochs.filter(lambda epoch: epoch < place.epoch).map(
+        wrong_epochs.filter(lambda epoch: epoch < stage.epoch).map(
             lambda epoch: HandoverOffer(SESSION, Epoch(epoch), "drain")
         ),
     ]
     if phase == "nothing":
-        wrong.append(st.sampled_from([message for message in messages_of(place) if not isinstance(message, Prepare)]))
-        others = wrong_epochs.filter(lambda epoch: epoch != place.epoch)
+        wrong.append(st.sampled_from([message for message in messages_of(stage) if not isinstance(message, Prepare)]))
+        others = wrong_epochs.filter(lambda epoch: epoch != stage.epoch)
         wrong.append(others.map(lambda epoch: MoveRequest(SESSION, Epoch(epoch), YOU)))
     if phase in SOURCE:
         never_sent = numbers.filter(lambda number: not 0 <= number <= 1)
@@ -269,9 +269,9 @@ def misfitting(phase: str, place: Stage) -> st.SearchStrategy[Said]:
     if phase in TARGET:
         wrong.append(st.just(Ready(*named, {ORIGIN: 1})))
     if phase in TARGET[1:]:
-        wrong.append(numbers.filter(lambda number: number not in (1, 2)).map(lambda number: chunk(place, number, 1)))
-        wrong.append(st.builds(lambda after: chunk(place, 2, after), st.none() | numbers.filter(lambda n: n != 1)))
-        wrong.append(st.integers(1, (1 << 32) - 1).map(lambda damage: chunk(place, 2, 1, damage)))
+        wrong.append(numbers.filter(lambda number: number not in (1, 2)).map(lambda number: chunk(stage, number, 1)))
+        wrong.append(st.builds(lambda after: chunk(stage, 2, after), st.none() | numbers.filter(lambda n: n != 1)))
+        wrong.append(st.integers(1, (1 << 32) - 1).map(lambda damage: chunk(stage, 2, 1, damage)))
     if phase in ("preparing", "shadowing"):
         wrong.append(st.just(Frozen(*named, descriptor=NOBODYS, cut={ORIGIN: 3}, chunks=1, oldest=1, next_number=2)))
     if phase in TARGET[1:]:
@@ -333,30 +333,30 @@ def known(harness: EngineHarness) -> Any:
 
 
 def test_the_picture_shows_what_changes() -> None:
-    place = copying()
-    before = known(place.harness)
-    assert known(place.harness) == before == known(copying().harness)
-    right(place, ChunkStored(SESSION, "t", place.epoch, 1))
-    assert known(place.harness) != before
-    place.harness.engine.sessions[SESSION].become(Role.FROZEN)
-    again = known(place.harness)
-    place.harness.engine.sessions[SESSION].receivers.popitem()
-    assert known(place.harness) != again
+    stage = copying()
+    before = known(stage.harness)
+    assert known(stage.harness) == before == known(copying().harness)
+    right(stage, ChunkStored(SESSION, "t", stage.epoch, 1))
+    assert known(stage.harness) != before
+    stage.harness.engine.sessions[SESSION].become(Role.FROZEN)
+    again = known(stage.harness)
+    stage.harness.engine.sessions[SESSION].receivers.popitem()
+    assert known(stage.harness) != again
 
 
 # ---------------------------------------------------------------- what must hold
 
 
-def refused(place: Stage, sender: ProxyId, message: Any) -> None:
+def refused(stage: Stage, sender: ProxyId, message: Any) -> None:
     """Say it, and look: nothing has changed but one count, and nothing was said but that it is refused."""
-    harness = place.harness
+    harness = stage.harness
     refusals = harness.engine.output.refused
-    before, counted, said = known(harness), refusals.counts.copy(), list(harness.pending)
+    before, counted, emitted = known(harness), refusals.counts.copy(), list(harness.pending)
     harness.step(PeerSent(sender, message))
     harness.run_effects()
     assert known(harness) == before
     assert (refusals.counts - counted).total() == 1, (refusals.counts - counted, message)
-    for effect in harness.pending[len(said) :]:
+    for effect in harness.pending[len(emitted) :]:
         assert isinstance(effect, effects.SendPeer) and isinstance(effect.message, TransferRefused | Aborted)
         assert effect.proxy == sender
         harness.pending.remove(effect)
@@ -366,45 +366,45 @@ def refused(place: Stage, sender: ProxyId, message: Any) -> None:
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_wrong_messages_change_nothing_and_are_counted(phase: str, data: st.DataObject) -> None:
-    place = PHASES[phase]()
-    wrong = misaddressed(phase, place) | misfitting(phase, place)
+    stage = PHASES[phase]()
+    wrong = misaddressed(phase, stage) | misfitting(phase, stage)
     for sender, message in data.draw(st.lists(wrong, min_size=1, max_size=8)):
-        refused(place, sender, message)
+        refused(stage, sender, message)
 
 
 NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
-    ("wrong epoch", "copying", YOU, lambda place: Ready(SESSION, "t", Epoch(7), {})),
-    ("wrong epoch", "nothing", YOU, lambda place: Prepare(session=SESSION, transfer="t", epoch=Epoch(7))),
-    ("wrong epoch", "frozen", YOU, lambda place: Prepare(session=SESSION, transfer="u", epoch=Epoch(7))),
-    ("wrong epoch", "nothing", YOU, lambda place: HandoverOffer(SESSION, Epoch(0), "drain")),
-    ("wrong epoch", "nothing", YOU, lambda place: MoveRequest(SESSION, Epoch(7), YOU)),
-    ("wrong sender", "copying", THEY, lambda place: ChunkStored(SESSION, "t", place.epoch, 1)),
-    ("wrong sender", "copying", THEY, lambda place: Prepare(session=SESSION, transfer="t", epoch=place.epoch)),
-    ("wrong sender", "ready", THEY, lambda place: chunk(place, 2, 1)),
-    ("unknown transfer", "nothing", YOU, lambda place: Ready(SESSION, "t", place.epoch, {})),
-    ("unknown transfer", "copying", YOU, lambda place: Aborted(SESSION, "other", place.epoch, "")),
-    ("unknown transfer", "shadowing", YOU, lambda place: TransferRefused(SESSION, "other", place.epoch, "")),
+    ("wrong epoch", "copying", YOU, lambda stage: Ready(SESSION, "t", Epoch(7), {})),
+    ("wrong epoch", "nothing", YOU, lambda stage: Prepare(session=SESSION, transfer="t", epoch=Epoch(7))),
+    ("wrong epoch", "frozen", YOU, lambda stage: Prepare(session=SESSION, transfer="u", epoch=Epoch(7))),
+    ("wrong epoch", "nothing", YOU, lambda stage: HandoverOffer(SESSION, Epoch(0), "drain")),
+    ("wrong epoch", "nothing", YOU, lambda stage: MoveRequest(SESSION, Epoch(7), YOU)),
+    ("wrong sender", "copying", THEY, lambda stage: ChunkStored(SESSION, "t", stage.epoch, 1)),
+    ("wrong sender", "copying", THEY, lambda stage: Prepare(session=SESSION, transfer="t", epoch=stage.epoch)),
+    ("wrong sender", "ready", THEY, lambda stage: chunk(stage, 2, 1)),
+    ("unknown transfer", "nothing", YOU, lambda stage: Ready(SESSION, "t", stage.epoch, {})),
+    ("unknown transfer", "copying", YOU, lambda stage: Aborted(SESSION, "other", stage.epoch, "")),
+    ("unknown transfer", "shadowing", YOU, lambda stage: TransferRefused(SESSION, "other", stage.epoch, "")),
     (
         "unknown session",
         "nothing",
         YOU,
-        lambda place: Prepare(session=SessionId("other"), transfer="t", epoch=place.epoch),
+        lambda stage: Prepare(session=SessionId("other"), transfer="t", epoch=stage.epoch),
     ),
-    ("target is the source", "nothing", ME, lambda place: Prepare(session=SESSION, transfer="t", epoch=place.epoch)),
-    ("answer to a chunk that was never sent", "copying", YOU, lambda place: ChunkStored(SESSION, "t", place.epoch, 9)),
-    ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 3, 1)),
-    ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 2, 7)),
-    ("wrong checksum", "shadowing", YOU, lambda place: chunk(place, 2, 1, damage=1)),
+    ("target is the source", "nothing", ME, lambda stage: Prepare(session=SESSION, transfer="t", epoch=stage.epoch)),
+    ("answer to a chunk that was never sent", "copying", YOU, lambda stage: ChunkStored(SESSION, "t", stage.epoch, 9)),
+    ("chunk out of order", "shadowing", YOU, lambda stage: chunk(stage, 3, 1)),
+    ("chunk out of order", "shadowing", YOU, lambda stage: chunk(stage, 2, 7)),
+    ("wrong checksum", "shadowing", YOU, lambda stage: chunk(stage, 2, 1, damage=1)),
     ("unexpected TransferDeclined in SHADOWING", "shadowing", YOU, stay),
     ("unexpected TransferDeclined in STAGING", "staging", YOU, stay),
     (
         "unexpected Frozen in SHADOWING",
         "shadowing",
         YOU,
-        lambda place: Frozen(
+        lambda stage: Frozen(
             session=SESSION,
-            transfer=place.transfer,
-            epoch=place.epoch,
+            transfer=stage.transfer,
+            epoch=stage.epoch,
             descriptor=NOBODYS,
             cut={},
             chunks=9,
@@ -419,21 +419,21 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
 def test_wrong_handover_message_is_refused_by_name(
     name: str, phase: str, sender: ProxyId, message: Callable[[Stage], Any]
 ) -> None:
-    place = PHASES[phase]()
-    refused(place, sender, message(place))
-    assert place.harness.engine.output.refused.counts == {name: 1}
+    stage = PHASES[phase]()
+    refused(stage, sender, message(stage))
+    assert stage.harness.engine.output.refused.counts == {name: 1}
 
 
 def test_first_refusal_of_a_kind_from_a_peer_is_logged_and_all_are_counted() -> None:
-    place = copying()
-    refusals = place.harness.engine.output.refused
+    stage = copying()
+    refusals = stage.harness.engine.output.refused
     for sender in (YOU, YOU, THEY, YOU, THEY):
-        refused(place, sender, Aborted(SESSION, "other", place.epoch, ""))
+        refused(stage, sender, Aborted(SESSION, "other", stage.epoch, ""))
     assert [(refusal.name, refusal.peer) for refusal in refusals.take_new()] == [
         ("unknown transfer", YOU),
         ("unknown transfer", THEY),
     ]
-    refused(place, YOU, Ready(SESSION, "t", Epoch(7), {}))
+    refused(stage, YOU, Ready(SESSION, "t", Epoch(7), {}))
     assert [(refusal.name, refusal.detail) for refusal in refusals.take_new()] == [
         ("wrong epoch", f"Ready of session {SESSION}, transfer t, epoch 7")
     ]
@@ -441,18 +441,18 @@ def test_first_refusal_of_a_kind_from_a_peer_is_logged_and_all_are_counted() -> 
 
 
 def test_a_transfer_goes_on_after_all_that_was_wrong() -> None:
-    place = ready()
-    for message in (chunk(place, 2, 1, damage=1), chunk(place, 9, 1)):
-        refused(place, YOU, message)
-    for each in messages_of(place):
+    stage = ready()
+    for message in (chunk(stage, 2, 1, damage=1), chunk(stage, 9, 1)):
+        refused(stage, YOU, message)
+    for each in messages_of(stage):
         wrong: TransferMessage = msgspec.structs.replace(each, epoch=Epoch(9))
-        refused(place, YOU, wrong)
+        refused(stage, YOU, wrong)
     right(
-        place,
+        stage,
         Frozen(
             session=SESSION,
-            transfer=place.transfer,
-            epoch=place.epoch,
+            transfer=stage.transfer,
+            epoch=stage.epoch,
             descriptor=NOBODYS,
             cut={ORIGIN: 0},
             chunks=1,
@@ -460,7 +460,7 @@ def test_a_transfer_goes_on_after_all_that_was_wrong() -> None:
             next_number=2,
         ),
     )
-    place.harness.complete_writes()
-    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
-    session = place.harness.engine.sessions[SESSION]
+    stage.harness.complete_writes()
+    stage.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    session = stage.harness.engine.sessions[SESSION]
     assert (session.role, session.epoch, session.entries.count) == (Role.SERVING, 4, 1)

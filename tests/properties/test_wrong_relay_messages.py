@@ -106,8 +106,8 @@ def violating(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
         case "unknown down":
             return YOU, RelayDown(draw(others), draw(numbers), draw(anything), draw(numbers))
         case "sender":
-            said: list[RelayMessage] = [RelayDown(HERE, 1, draw(anything), 0), RelayEnd(HERE, by_owner=True)]
-            return THEY, draw(st.sampled_from(said))
+            messages: list[RelayMessage] = [RelayDown(HERE, 1, draw(anything), 0), RelayEnd(HERE, by_owner=True)]
+            return THEY, draw(st.sampled_from(messages))
         case "taken":
             # Two messages were passed on.
             return YOU, RelayDown(HERE, 1, draw(anything), draw(numbers.filter(lambda taken: not 0 <= taken <= 2)))

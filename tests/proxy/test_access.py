@@ -133,9 +133,9 @@ def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashe
     access_seen(harness)
     harness.complete_writes()
     assert harness.engine.sessions[SESSION].access == {}
-    heard = harness.received()
-    assert [message for message in heard if isinstance(message, AccessChanged)] == [AccessChanged(9)]
-    assert refusals(heard) == [("REFUSED", AboutAccess(8))]
+    answers = harness.received()
+    assert [message for message in answers if isinstance(message, AccessChanged)] == [AccessChanged(9)]
+    assert refusals(answers) == [("REFUSED", AboutAccess(8))]
 
 
 def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
@@ -145,9 +145,9 @@ def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
     harness.send(1, SetAccess(9, {"nobody": Granted(["read"], None)}))
     access_seen(harness)
     harness.complete_writes()
-    heard = harness.received()
-    assert [message for message in heard if isinstance(message, AccessChanged)] == [AccessChanged(8)]
-    assert refusals(heard) == [("REFUSED", AboutAccess(9))]
+    answers = harness.received()
+    assert [message for message in answers if isinstance(message, AccessChanged)] == [AccessChanged(8)]
+    assert refusals(answers) == [("REFUSED", AboutAccess(9))]
 
 
 def test_refused_attach_leaves_no_receiver_behind() -> None:
@@ -494,8 +494,8 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
         session=SESSION, transfer="t", epoch=harness.engine.sessions[SESSION].epoch, reason=ATTACH, receiver="r"
     )
     harness.step(PeerSent(ProxyId("other"), prepare))
-    said = [send_peer.message for send_peer in harness.take_effects() if isinstance(send_peer, effects.SendPeer)]
-    assert said == [TransferDeclined(SESSION, "t", prepare.epoch, DeclineReason.ACCESS)]
+    sent = [send_peer.message for send_peer in harness.take_effects() if isinstance(send_peer, effects.SendPeer)]
+    assert sent == [TransferDeclined(SESSION, "t", prepare.epoch, DeclineReason.ACCESS)]
 
 
 def test_a_requested_access_is_of_the_session_that_was_attached_then_and_of_no_other() -> None:

@@ -78,7 +78,11 @@ def test_many_small_searches_of_a_session_are_bounded_together(harness: EngineHa
 
 def test_large_expressions_of_a_session_are_bounded_by_what_they_take_in_memory(harness: EngineHarness) -> None:
     answers = [
-        subscribed(harness, f"s{number}", " || ".join(f"a{number}x{place} == {place}" for place in range(500)))
+        subscribed(
+            harness,
+            f"s{number}",
+            " || ".join(f"a{number}x{number_of_test} == {number_of_test}" for number_of_test in range(500)),
+        )
         for number in range(30)
     ]
     assert isinstance(answers[-1], Problem) and "parts" in answers[-1].message
@@ -132,12 +136,12 @@ def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
     harness = EngineHarness()
     harness.reload({}, "you")
     harness.serve()
-    said = (
+    messages = (
         Hello(VERSION, "far"),
         Attach(session=SESSION, receiver="far", incarnation="i", frontier={}),
         Subscribe(subscription="s", expression=searching(0, 20)),
     )
-    for number, message in enumerate(said, start=1):
+    for number, message in enumerate(messages, start=1):
         relayed = RelayUp("you#1/1", number, encode_message(message), "10.0.0.9")
         harness.step(PeerSent(ProxyId("you"), relayed))
         harness.run_effects()

@@ -121,11 +121,11 @@ def test_what_a_catch_up_has_brought_is_delivered_in_the_same_step() -> None:
 def test_a_gap_that_is_on_record_is_told_alone() -> None:
     """Others of the same receiver may still be on their way to the journal (handover rule 21)."""
     coverage = Coverage.__new__(Coverage)
-    told: list[GapRow] = []
+    gap_rows: list[GapRow] = []
     coverage._sessions = cast(Any, SimpleNamespace(mark_changed=lambda session: None))
-    coverage._tell_gaps = lambda receiver, gaps: told.extend(gaps)  # type: ignore[method-assign]
+    coverage._tell_gaps = lambda receiver, gaps: gap_rows.extend(gaps)  # type: ignore[method-assign]
     earlier = GapRow(Origin("A/0"), 1, 2, GapCause.LOG_LOST, [ReceiverId("r")])
     session = SimpleNamespace(id="s", gaps=[earlier], receivers={"r": object()})
     coverage._report_gap(cast(Session, session), Origin("A/0"), [5, 6, 7], GapCause.LOG_LOST)
-    assert [(gap.first, gap.last) for gap in told] == [(5, 7)]
+    assert [(gap.first, gap.last) for gap in gap_rows] == [(5, 7)]
     assert len(session.gaps) == 2

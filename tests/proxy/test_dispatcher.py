@@ -166,8 +166,8 @@ def test_notifications_of_a_producer_are_not_appended_before_its_failed_one_come
     harness.send(1, Publish(producer="other", secret="i", first=6, bodies=[body(3)]))
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
-    said = [(record.producer, record.sequence) for record in harness.log if isinstance(record, Published)]
-    assert said == [("other", 6), ("p", 5), ("p", 6)]
+    emitted_of = [(record.producer, record.sequence) for record in harness.log if isinstance(record, Published)]
+    assert emitted_of == [("other", 6), ("p", 5), ("p", 6)]
 
 
 def test_producer_that_comes_back_while_its_earlier_connection_is_not_known_to_have_ended_fills_no_room() -> None:
@@ -182,8 +182,8 @@ def test_producer_that_comes_back_while_its_earlier_connection_is_not_known_to_h
             harness.step(ClientSent(number, Publish(producer="p", secret="i", first=first, bodies=bodies)))
     emitted = harness.take_effects()
     (append,) = [effect for effect in emitted if isinstance(effect, effects.Append)]
-    said = [(effect.connection, effect.message) for effect in emitted if isinstance(effect, effects.Send)]
-    assert {message.code for _, message in said if isinstance(message, Problem)} == {"LOG_UNAVAILABLE"}
+    emitted_of = [(effect.connection, effect.message) for effect in emitted if isinstance(effect, effects.Send)]
+    assert {message.code for _, message in emitted_of if isinstance(message, Problem)} == {"LOG_UNAVAILABLE"}
     # What an earlier connection still brings does not overtake what was dropped.
     harness.step(ClientSent(1, Publish(producer="p", secret="i", first=PUBLISH_WINDOW, bodies=[body(0)])))
     harness.step(ClientSent(1, Publish(producer="p", secret="i", first=0, bodies=[body(0)], checks=[7])))
@@ -254,8 +254,8 @@ def test_altered_publish_and_all_later_ones_are_refused_until_it_is_sent_again()
     assert harness.engine.output.counters.altered == 1
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[first], checks=[checksum(first)]))
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
-    said = [(record.sequence, record.check) for record in harness.log if isinstance(record, Published)]
-    assert said == [(5, checksum(first)), (6, checksum(second))]
+    emitted_of = [(record.sequence, record.check) for record in harness.log if isinstance(record, Published)]
+    assert emitted_of == [(5, checksum(first)), (6, checksum(second))]
 
 
 def test_there_are_as_many_checksums_as_bodies() -> None:
@@ -326,8 +326,8 @@ def test_a_thousand_times_on_and_off_is_not_too_many_subscriptions() -> None:
         harness.send(1, Unsubscribe(f"x{number}"))
         harness.read_log()
         harness.complete_writes()
-    heard = [kind for kind in kinds(harness.received()) if kind is not BecameEffective]
-    assert heard == [Subscribed, Unsubscribed] * (MAX_SUBSCRIPTIONS_PER_SESSION + 1)
+    answers = [kind for kind in kinds(harness.received()) if kind is not BecameEffective]
+    assert answers == [Subscribed, Unsubscribed] * (MAX_SUBSCRIPTIONS_PER_SESSION + 1)
 
 
 def test_subscription_past_the_limit_of_a_session_is_refused() -> None:
@@ -335,11 +335,11 @@ def test_subscription_past_the_limit_of_a_session_is_refused() -> None:
     for number in range(MAX_SUBSCRIPTIONS_PER_SESSION + 1):
         harness.send(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
     harness.complete_writes()
-    heard = harness.received()
-    assert [(problem.code, problem.about) for problem in heard if isinstance(problem, Problem)] == [
+    answers = harness.received()
+    assert [(problem.code, problem.about) for problem in answers if isinstance(problem, Problem)] == [
         ("LIMIT_EXCEEDED", AboutSubscription(SubscriptionId(f"x{MAX_SUBSCRIPTIONS_PER_SESSION}")))
     ]
-    assert kinds(heard).count(Subscribed) == MAX_SUBSCRIPTIONS_PER_SESSION
+    assert kinds(answers).count(Subscribed) == MAX_SUBSCRIPTIONS_PER_SESSION
 
 
 def test_change_of_a_subscription_is_reported_to_the_other_receivers() -> None:

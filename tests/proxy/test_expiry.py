@@ -198,8 +198,8 @@ def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal
     assert registrations(harness) == {"r", "other"} and harness.engine.sessions[SESSION].entries.count == 1
     passes_s(harness, 4)
     assert registrations(harness) == {"r"} and harness.engine.sessions[SESSION].entries.count == 0
-    (said,) = (fact for fact in harness.facts if fact.kind == "unregistered" and fact.receiver == "other")
-    assert (said.cause, said.reason) == (Departure.EXPIRED, "not attached for 5 s")
+    (fact,) = (fact for fact in harness.facts if fact.kind == "unregistered" and fact.receiver == "other")
+    assert (fact.cause, fact.reason) == (Departure.EXPIRED, "not attached for 5 s")
 
 
 def test_receiver_without_expiry_stays_registered_for_ever() -> None:
@@ -317,8 +317,8 @@ def test_expired_receiver_does_not_get_acknowledged_notifications_again() -> Non
     assert registrations(harness) == {"r"}
     # Nothing was acknowledged by the one that stayed: all is there still.
     assert harness.engine.sessions[SESSION].entries.count == 2
-    told = harness.engine.sessions[SESSION].descriptor()
-    assert {*told.unregistered} == {ReceiverId("other")}
+    descriptor = harness.engine.sessions[SESSION].descriptor()
+    assert {*descriptor.unregistered} == {ReceiverId("other")}
     harness.attach(3, "other")
     assert delivered(harness.received(3)) == [2]
     assert not harness.engine.sessions[SESSION].unregistered

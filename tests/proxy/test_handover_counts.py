@@ -48,20 +48,20 @@ from waypost.facts import Fact
 TIMING = Timing()
 
 
-def counted(place: Stage) -> list[Handover]:
-    return list(place.harness.engine.output.counters.handovers.elements())
+def counted(stage: Stage) -> list[Handover]:
+    return list(stage.harness.engine.output.counters.handovers.elements())
 
 
-def last(place: Stage) -> TransferView:
-    return place.harness.engine.transfers.shown()[0]
+def last(stage: Stage) -> TransferView:
+    return stage.harness.engine.transfers.shown()[0]
 
 
-def announced(place: Stage) -> list[Fact]:
-    return [fact for fact in place.harness.facts if fact.kind == "handover"]
+def announced(stage: Stage) -> list[Fact]:
+    return [fact for fact in stage.harness.facts if fact.kind == "handover"]
 
 
-def words(place: Stage) -> list[str]:
-    return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in announced(place)]
+def words(stage: Stage) -> list[str]:
+    return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in announced(stage)]
 
 
 # ---------------------------------------------------------------- while it runs
@@ -69,28 +69,28 @@ def words(place: Stage) -> list[str]:
 
 @pytest.mark.parametrize("phase", [*SOURCE, *TARGET])
 def test_every_phase_of_a_handover_is_in_the_journal_when_it_begins(phase: str) -> None:
-    place = PHASES[phase]()
+    stage = PHASES[phase]()
     role, phases = ("source", SOURCE) if phase in SOURCE else ("target", TARGET)
-    assert words(place) == [f"{role} {phase}" for phase in phases[: phases.index(phase) + 1]]
-    assert {(fact.session, fact.transfer, fact.epoch) for fact in announced(place)} == {
-        (SESSION, place.transfer, place.epoch)
+    assert words(stage) == [f"{role} {phase}" for phase in phases[: phases.index(phase) + 1]]
+    assert {(fact.session, fact.transfer, fact.epoch) for fact in announced(stage)} == {
+        (SESSION, stage.transfer, stage.epoch)
     }
 
 
 @pytest.mark.parametrize("phase", [*SOURCE, *TARGET])
 def test_a_handover_that_runs_is_shown_with_its_phase_and_counted_as_nothing(phase: str) -> None:
-    place = PHASES[phase]()
-    shown = last(place)
+    stage = PHASES[phase]()
+    shown = last(stage)
     assert (shown.phase, shown.outcome, shown.cause, shown.trigger, shown.peer) == (phase, "", "", "attach", YOU)
-    assert counted(place) == []
+    assert counted(stage) == []
 
 
 def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_before() -> None:
-    place = copying()
-    place.harness.pass_time(100)
-    right(place, Ready(SESSION, "t", place.epoch, {ORIGIN: 1 << 40}))
-    place.harness.pass_time(30)
-    shown = last(place)
+    stage = copying()
+    stage.harness.pass_time(100)
+    right(stage, Ready(SESSION, "t", stage.epoch, {ORIGIN: 1 << 40}))
+    stage.harness.pass_time(30)
+    shown = last(stage)
     assert (shown.phase, shown.phase_ms, shown.phases_ms, shown.age_ms) == ("waiting", 30, {"copying": 100}, 130)
 
 
@@ -98,97 +98,97 @@ def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_befor
 
 
 def committed_source() -> Stage:
-    place = frozen()
-    place.harness.reload({SESSION: owner("you", 2)}, "you")
-    return place
+    stage = frozen()
+    stage.harness.reload({SESSION: owner("you", 2)}, "you")
+    return stage
 
 
 def committed_target() -> Stage:
-    place = committing_again()
-    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
-    return place
+    stage = committing_again()
+    stage.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    return stage
 
 
 def committing_again() -> Stage:
-    place = staging()
-    place.harness.complete_writes()
-    return place
+    stage = staging()
+    stage.harness.complete_writes()
+    return stage
 
 
 def thawed() -> Stage:
-    place = reclaiming()
-    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
-    return place
+    stage = reclaiming()
+    stage.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    return stage
 
 
 def back() -> Stage:
-    place = waiting()
-    place.harness.attach(3)
-    return place
+    stage = waiting()
+    stage.harness.attach(3)
+    return stage
 
 
 def given_up() -> Stage:
-    place = copying()
-    right(place, Aborted(SESSION, "t", place.epoch, "gave up"))
-    return place
+    stage = copying()
+    right(stage, Aborted(SESSION, "t", stage.epoch, "gave up"))
+    return stage
 
 
 def timed_out_source() -> Stage:
-    place = copying()
-    place.harness.pass_time(TIMING.prepare_ms)
-    return place
+    stage = copying()
+    stage.harness.pass_time(TIMING.prepare_ms)
+    return stage
 
 
 def superseded() -> Stage:
-    place = copying()
-    right(place, Prepare(session=SESSION, transfer="u", epoch=place.epoch, receiver="r"))
-    right(place, Aborted(SESSION, "u", place.epoch, "gave up"))
-    return place
+    stage = copying()
+    right(stage, Prepare(session=SESSION, transfer="u", epoch=stage.epoch, receiver="r"))
+    right(stage, Aborted(SESSION, "u", stage.epoch, "gave up"))
+    return stage
 
 
 def gone() -> Stage:
-    place = waiting()
-    place.harness.step(RegistryReported(ProxyDown(YOU, row("you").incarnation)))
-    place.harness.run_effects()
-    return place
+    stage = waiting()
+    stage.harness.step(RegistryReported(ProxyDown(YOU, row("you").incarnation)))
+    stage.harness.run_effects()
+    return stage
 
 
-def no_lease(place: Stage) -> Stage:
-    place.harness.step(LeaseLost())
-    place.harness.run_effects()
-    return place
+def no_lease(stage: Stage) -> Stage:
+    stage.harness.step(LeaseLost())
+    stage.harness.run_effects()
+    return stage
 
 
 def refused() -> Stage:
-    place = preparing()
-    right(place, TransferRefused(SESSION, place.transfer, place.epoch, "the session is frozen here"))
-    return place
+    stage = preparing()
+    right(stage, TransferRefused(SESSION, stage.transfer, stage.epoch, "the session is frozen here"))
+    return stage
 
 
 def relayed(why: DeclineReason) -> Stage:
-    place = preparing()
-    right(place, TransferDeclined(SESSION, place.transfer, place.epoch, why))
-    return place
+    stage = preparing()
+    right(stage, TransferDeclined(SESSION, stage.transfer, stage.epoch, why))
+    return stage
 
 
 def timed_out_target() -> Stage:
-    place = preparing()
-    place.harness.pass_time(TIMING.prepare_ms)
-    return place
+    stage = preparing()
+    stage.harness.pass_time(TIMING.prepare_ms)
+    return stage
 
 
 def full_disk() -> Stage:
-    place = staging()
+    stage = staging()
     # The write that was under way, and the one that the merge waits for.
     for _ in range(2):
-        place.harness.complete_all(effects.Save, StoreFailed("disk full"))
-    return place
+        stage.harness.complete_all(effects.Save, StoreFailed("disk full"))
+    return stage
 
 
 def lost_to_another() -> Stage:
-    place = committing_again()
-    place.harness.complete(effects.ClaimRow, Claimed(False, owner("they", 4)))
-    return place
+    stage = committing_again()
+    stage.harness.complete(effects.ClaimRow, Claimed(False, owner("they", 4)))
+    return stage
 
 
 ENDS = [
@@ -257,40 +257,40 @@ ENDS = [
 
 @pytest.mark.parametrize(("end", "role", "outcome", "cause", "said"), ENDS, ids=[f"{e[1]} {e[2]} {e[3]}" for e in ENDS])
 def test_handover_is_counted_once_by_outcome_and_cause(
-    end: object, role: str, outcome: str, cause: str, said: str
+    end: object, role: str, outcome: str, cause: str, last_fact: str
 ) -> None:
     assert callable(end)
-    place = end()
-    assert counted(place) == [Handover(role, "attach", outcome, cause)]
-    assert words(place)[-1] == said
-    shown = last(place)
+    stage = end()
+    assert counted(stage) == [Handover(role, "attach", outcome, cause)]
+    assert words(stage)[-1] == last_fact
+    shown = last(stage)
     assert (shown.phase, shown.outcome, shown.cause) == ("ended", outcome, cause)
-    side = place.harness.engine.transfers.sources if role == "source" else place.harness.engine.transfers.targets
+    side = stage.harness.engine.transfers.sources if role == "source" else stage.harness.engine.transfers.targets
     assert side.running == {}
 
 
 def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None:
-    place = superseded()
-    assert [(handover.outcome, handover.cause) for handover in counted(place)] == [
+    stage = superseded()
+    assert [(handover.outcome, handover.cause) for handover in counted(stage)] == [
         ("aborted", "superseded"),
         ("aborted", "target gave up"),
     ]
-    assert {fact.transfer for fact in announced(place)} == {"t", "u"}
+    assert {fact.transfer for fact in announced(stage)} == {"t", "u"}
 
 
 def test_free_text_reason_of_a_peer_is_counted_under_a_fixed_label() -> None:
-    place = PHASES["nothing"]()
-    right(place, Prepare(session=SESSION, transfer="t", epoch=place.epoch, reason="because of 4711"))
-    right(place, Aborted(SESSION, "t", place.epoch, "and of 4712"))
-    assert counted(place) == [Handover("source", "other", "aborted", "target gave up")]
+    stage = PHASES["nothing"]()
+    right(stage, Prepare(session=SESSION, transfer="t", epoch=stage.epoch, reason="because of 4711"))
+    right(stage, Aborted(SESSION, "t", stage.epoch, "and of 4712"))
+    assert counted(stage) == [Handover("source", "other", "aborted", "target gave up")]
 
 
 # ---------------------------------------------------------------- times and loads
 
 
 def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_it() -> None:
-    place = thawed()
-    counters = place.harness.engine.output.counters
+    stage = thawed()
+    counters = stage.harness.engine.output.counters
     assert {phase: spread.total for phase, spread in counters.phases.items()} == {
         ("source", "copying"): 0,
         ("source", "waiting"): TIMING.passing_ms,
@@ -308,33 +308,33 @@ def test_a_handover_that_never_froze_has_no_pause() -> None:
 
 
 def test_entries_copied_before_and_after_the_freeze_are_counted_apart() -> None:
-    place = frozen()
-    counters = place.harness.engine.output.counters
+    stage = frozen()
+    counters = stage.harness.engine.output.counters
     assert counters.copied["source", "ahead"] == 5
-    right(place, Ready(SESSION, "t", place.epoch, {}))
-    assert last(place).pre_copied == 5 == last(place).entries - counters.copied["source", "rest"]
-    assert announced(place)[0].entries == 0
+    right(stage, Ready(SESSION, "t", stage.epoch, {}))
+    assert last(stage).pre_copied == 5 == last(stage).entries - counters.copied["source", "rest"]
+    assert announced(stage)[0].entries == 0
     assert announced(committed_source())[-1].entries >= 5
 
 
 def test_the_target_counts_what_came() -> None:
-    place = shadowing()
-    counters = place.harness.engine.output.counters
+    stage = shadowing()
+    counters = stage.harness.engine.output.counters
     size = sum(len(stored_entry.delivery) for stored_entry in ENTRIES)
     assert (counters.copied["target", "ahead"], counters.copied_bytes["target", "ahead"]) == (1, size)
-    right(place, chunk(place))
+    right(stage, chunk(stage))
     assert counters.copied["target", "ahead"] == 1, "a repeat is acknowledged again, and nothing more"
 
 
 def test_entries_copied_after_the_target_was_ready_count_as_the_rest() -> None:
-    place = ready()
+    stage = ready()
     entries = [StoredEntry(number=2, matched=(), origin=ORIGIN, offset=1, delivery=b"\x90")]
     right(
-        place,
+        stage,
         Chunk(
             session=SESSION,
-            transfer=place.transfer,
-            epoch=place.epoch,
+            transfer=stage.transfer,
+            epoch=stage.epoch,
             number=2,
             after=1,
             upto=2,
@@ -342,14 +342,14 @@ def test_entries_copied_after_the_target_was_ready_count_as_the_rest() -> None:
             checksum=checksum(entries),
         ),
     )
-    counters = place.harness.engine.output.counters
+    counters = stage.harness.engine.output.counters
     assert (counters.copied["target", "ahead"], counters.copied["target", "rest"]) == (1, 1)
-    assert last(place).pre_copied == 1
+    assert last(stage).pre_copied == 1
 
 
 def test_the_latest_handover_is_shown_first() -> None:
-    place = superseded()
-    assert [transfer_view.transfer for transfer_view in place.harness.engine.transfers.shown()] == ["u", "t"]
+    stage = superseded()
+    assert [transfer_view.transfer for transfer_view in stage.harness.engine.transfers.shown()] == ["u", "t"]
 
 
 def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:

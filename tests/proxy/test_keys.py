@@ -252,14 +252,14 @@ def test_other_receivers_learn_the_number_of_keys_and_not_the_keys() -> None:
     harness.subscribe(b"k", b"l")
     harness.send(1, SetKeys(1, public(b"m")))
     harness.complete_writes()
-    told = [
+    described = [
         subscription_changed.settings
         for subscription_changed in harness.received(2)
         if isinstance(subscription_changed, SubscriptionChanged)
     ]
     assert [
         (subscription_settings.keys, subscription_settings.insecure)
-        for subscription_settings in told
+        for subscription_settings in described
         if subscription_settings
     ] == [(2, False), (3, False)]
 
@@ -340,8 +340,8 @@ def test_promise_passes_to_the_next_generation_of_a_subscription_at_once() -> No
     # The journal has it when store and changelog have it.
     assert [fact.subscription_generation for fact in harness.facts if fact.kind == FactKind.EFFECTIVE] == ["1/1"]
     harness.complete_writes()
-    said = [fact for fact in harness.facts if fact.kind == FactKind.EFFECTIVE][-1]
-    assert (said.subscription_generation, said.frontier) == (session.subscriptions[x_id()].generation, {A: here})
+    fact = [fact for fact in harness.facts if fact.kind == FactKind.EFFECTIVE][-1]
+    assert (fact.subscription_generation, fact.frontier) == (session.subscriptions[x_id()].generation, {A: here})
 
 
 def test_keys_change_above_what_was_read_whatever_a_receiver_reports() -> None:

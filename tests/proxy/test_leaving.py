@@ -142,8 +142,8 @@ def test_session_that_its_target_has_committed_is_not_taken_back() -> None:
 
 @pytest.mark.parametrize("phase", [copying, waiting])
 def test_handover_that_has_not_frozen_is_given_up_before_its_proxy_leaves(phase: Callable[[], Stage]) -> None:
-    place = phase()
-    harness = place.harness
+    stage = phase()
+    harness = stage.harness
     harness.pending.clear()
     harness.step(StopHandovers())
     harness.run_effects()
@@ -153,11 +153,11 @@ def test_handover_that_has_not_frozen_is_given_up_before_its_proxy_leaves(phase:
 
 
 def test_proxy_that_leaves_begins_no_handover() -> None:
-    place = nothing()
-    place.harness.step(StopHandovers())
-    right(place, Prepare(session=SESSION, transfer="late", epoch=place.epoch, receiver="r"))
-    assert not place.harness.engine.is_handing_over
-    assert isinstance(place.harness.next(effects.SendPeer).message, TransferRefused)
+    stage = nothing()
+    stage.harness.step(StopHandovers())
+    right(stage, Prepare(session=SESSION, transfer="late", epoch=stage.epoch, receiver="r"))
+    assert not stage.harness.engine.is_handing_over
+    assert isinstance(stage.harness.next(effects.SendPeer).message, TransferRefused)
 
 
 def test_state_that_a_receiver_attached_with_is_in_the_changelog_when_its_proxy_has_left() -> None:

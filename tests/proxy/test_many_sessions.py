@@ -322,8 +322,8 @@ def test_quench_is_not_caught_up_while_the_log_is_reread() -> None:
     harness.log = list(records)
     harness.read_log()
     harness.pass_time(5)
-    (told,) = (message for message in harness.received(3) if isinstance(message, Interest))
-    assert told.caught_up and len(told.added) == 5
+    (answers,) = (message for message in harness.received(3) if isinstance(message, Interest))
+    assert answers.caught_up and len(answers.added) == 5
 
 
 def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
@@ -347,15 +347,15 @@ def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
 def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() -> None:
     restored = disk(1)
     harness = EngineHarness(Restored(5, restored.acceptance, restored.site, restored.sessions), lease=False)
-    told: list[object] = []
-    harness.step(StoreAll(told.append))
+    answers: list[object] = []
+    harness.step(StoreAll(answers.append))
     harness.pass_time(1_000)
     assert not [effect for effect in harness.pending if isinstance(effect, effects.Save)]
     harness.log = [InterestRegistered(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]
     harness.read_log()
     harness.pass_time(1_000)
     harness.complete(effects.Save, None)
-    assert told == [None]
+    assert answers == [None]
 
 
 def test_many_sessions_without_an_attached_receiver_keep_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

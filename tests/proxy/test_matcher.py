@@ -127,7 +127,7 @@ def test_large_notification_costs_more_for_each_session_that_matches() -> None:
 
 def test_estimate_counts_each_alternative_and_each_session_once() -> None:
     matcher, sessions, alternatives = Matcher(), 10, 200
-    text = " || ".join(f"a + {place} == b + {place + 1}" for place in range(alternatives))
+    text = " || ".join(f"a + {number_of_test} == b + {number_of_test + 1}" for number_of_test in range(alternatives))
     for number in range(sessions):
         matcher.put(session(f"s{number}", x=text))
     for number in range(10_000):

@@ -27,13 +27,17 @@ def drained(rate: float = 10, *, others: tuple[str, ...] = ("you",)) -> EngineHa
 
 
 def offers(harness: EngineHarness) -> list[tuple[str, HandoverOffer]]:
-    said = [
+    sent_offers = [
         send_peer
         for send_peer in harness.pending
         if isinstance(send_peer, effects.SendPeer) and isinstance(send_peer.message, HandoverOffer)
     ]
-    harness.pending = [effect for effect in harness.pending if effect not in said]
-    return [(send_peer.proxy, send_peer.message) for send_peer in said if isinstance(send_peer.message, HandoverOffer)]
+    harness.pending = [effect for effect in harness.pending if effect not in sent_offers]
+    return [
+        (send_peer.proxy, send_peer.message)
+        for send_peer in sent_offers
+        if isinstance(send_peer.message, HandoverOffer)
+    ]
 
 
 def test_nothing_leaves_before_the_proxy_has_said_for_a_while_that_it_is_not_healthy() -> None:

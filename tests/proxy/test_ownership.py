@@ -185,8 +185,8 @@ def test_every_start_of_serving_says_again_what_the_audit_needs() -> None:
         ("restated", "y", "4/2", "n > 0"),
         ("unsubscribed", "y", "4/2", ""),
     ]
-    said = [fact for fact in harness.facts if fact.kind == "restated"]
-    assert [(fact.epoch, fact.frontier, fact.ttl_s) for fact in said] == [(5, {}, 5), (5, {ORIGIN: 7}, 5)]
+    emitted = [fact for fact in harness.facts if fact.kind == "restated"]
+    assert [(fact.epoch, fact.frontier, fact.ttl_s) for fact in emitted] == [(5, {}, 5), (5, {ORIGIN: 7}, 5)]
     (ended,) = [fact for fact in harness.facts if fact.kind == "unsubscribed"]
     assert ended.frontier == {ORIGIN: 9}
 
@@ -236,20 +236,25 @@ def test_a_subscription_that_is_made_again_is_another_one_also_if_nothing_came_i
     ):
         harness.send(1, message)
         harness.complete_writes()
-    said = [
+    emitted = [
         (fact.kind, fact.subscription_generation)
         for fact in harness.facts
         if fact.kind in ("subscribed", "unsubscribed")
     ]
-    assert said == [("subscribed", "1/1"), ("unsubscribed", "1/1"), ("subscribed", "1/2")]
+    assert emitted == [("subscribed", "1/1"), ("unsubscribed", "1/1"), ("subscribed", "1/2")]
 
 
 def test_proxy_that_deletes_a_session_of_a_dead_owner_journals_the_deletion() -> None:
     harness = EngineHarness()
     harness.step(DeletedByOperator(SESSION, owner("dead", 3), "an operator asked for it"))
     harness.run_effects()
-    (said,) = [fact for fact in harness.facts if fact.kind == "deleted"]
-    assert (said.session, said.epoch, said.proxy, said.reason) == (SESSION, 3, ME, "an operator asked for it")
+    (emitted,) = [fact for fact in harness.facts if fact.kind == "deleted"]
+    assert (emitted.session, emitted.epoch, emitted.proxy, emitted.reason) == (
+        SESSION,
+        3,
+        ME,
+        "an operator asked for it",
+    )
 
 
 def test_a_dormant_session_that_got_no_answer_is_tried_again() -> None:
@@ -409,8 +414,8 @@ def test_owner_whose_checkpoint_the_changelog_has_lost_may_come_back_with_its_di
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((), True))
-    (*_, told) = harness.received()
-    assert isinstance(told, Wait) and "proxy dead, whose lease has ended, may have it on its disk" in told.reason
+    (*_, answer) = harness.received()
+    assert isinstance(answer, Wait) and "proxy dead, whose lease has ended, may have it on its disk" in answer.reason
     harness.reload({SESSION: owner("dead", 5)}, "dead")
     harness.attach()
     assert [effect.message for effect in harness.pending if isinstance(effect, effects.SendPeer)]
@@ -470,9 +475,9 @@ def test_session_without_any_checkpoint_is_lost_and_not_served_empty(found: obje
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     nobody_comes_back(harness, owner("dead", 4), found)
-    (told,) = (problem for problem in harness.received() if isinstance(problem, Problem))
-    assert (told.code, told.about) == ("SESSION_LOST", AboutSession(SESSION))
-    assert why in told.message and f"waypost sessions rm {SESSION}" in told.message
+    (answer,) = (problem for problem in harness.received() if isinstance(problem, Problem))
+    assert (answer.code, answer.about) == ("SESSION_LOST", AboutSession(SESSION))
+    assert why in answer.message and f"waypost sessions rm {SESSION}" in answer.message
     assert not [effect for effect in harness.pending if isinstance(effect, effects.ClaimRow)]
     assert harness.engine.output.counters.damaged["session"] == 1
 
@@ -1179,10 +1184,10 @@ def test_owner_with_an_outdated_checkpoint_writes_no_further_checkpoint() -> Non
     harness.serve()
     session = harness.engine.sessions[SESSION]
     _outdated(harness, by_owner=True)
-    told: list[object] = []
-    harness.engine.persister.checkpoints.write(session, told.append)
+    answer: list[object] = []
+    harness.engine.persister.checkpoints.write(session, answer.append)
     harness.run_effects()
-    assert [type(each) for each in told] == [CheckpointOutdated]
+    assert [type(each) for each in answer] == [CheckpointOutdated]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 

@@ -310,61 +310,63 @@ def test_session_has_one_checkpoint_write_at_a_time_and_the_next_serves_all_requ
 def test_error_in_a_checkpoint_callback_does_not_prevent_the_next_checkpoint() -> None:
     harness = serving()
     session = harness.engine.sessions[SESSION]
-    told: list[str] = []
+    answers: list[str] = []
 
     def raises(error: object) -> None:
         raise ValueError("a fault")
 
     harness.engine.persister.checkpoints.write(session, raises)
-    harness.engine.persister.checkpoints.write(session, lambda error: told.append("second"))
+    harness.engine.persister.checkpoints.write(session, lambda error: answers.append("second"))
     harness.run_effects()
     with pytest.raises(ValueError, match="a fault"):
         harness.finish(harness.next(effects.PutCheckpoint), None)
     harness.run_effects()
     harness.finish(harness.next(effects.PutCheckpoint), None)
-    assert told == ["second"]
+    assert answers == ["second"]
 
 
 def test_request_from_a_checkpoint_callback_waits_for_another_checkpoint() -> None:
     harness = serving()
     session = harness.engine.sessions[SESSION]
-    told: list[str] = []
+    answers: list[str] = []
     persister = harness.engine.persister
-    persister.checkpoints.write(session, lambda _: persister.checkpoints.write(session, lambda _: told.append("again")))
+    persister.checkpoints.write(
+        session, lambda _: persister.checkpoints.write(session, lambda _: answers.append("again"))
+    )
     harness.run_effects()
     harness.finish(harness.next(effects.PutCheckpoint), None)
     harness.run_effects()
-    assert not told
+    assert not answers
     harness.finish(harness.next(effects.PutCheckpoint), None)
-    assert told == ["again"]
+    assert answers == ["again"]
 
 
 def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() -> None:
     harness = serving()
     session = harness.engine.sessions[SESSION]
-    told: list[str] = []
-    harness.engine.persister.checkpoints.write(session, lambda _: told.append("first"))
-    harness.engine.persister.checkpoints.write(session, lambda _: told.append("second"))
+    answers: list[str] = []
+    harness.engine.persister.checkpoints.write(session, lambda _: answers.append("first"))
+    harness.engine.persister.checkpoints.write(session, lambda _: answers.append("second"))
     harness.run_effects()
     written = harness.next(effects.PutCheckpoint)
     harness.engine.sessions.remove(SESSION)
     harness.finish(written, None)
     harness.run_effects()
-    assert told == ["first", "second"]
+    assert answers == ["first", "second"]
     assert not [effect for effect in harness.pending if isinstance(effect, effects.PutCheckpoint)]
 
 
 def test_failed_checkpoint_is_reported_to_exactly_the_requests_that_waited_for_it() -> None:
     harness = serving()
     session = harness.engine.sessions[SESSION]
-    told: list[tuple[str, bool]] = []
+    answers: list[tuple[str, bool]] = []
     persister = harness.engine.persister
-    persister.checkpoints.write(session, lambda error: told.append(("first", error is None)))
-    persister.checkpoints.write(session, lambda error: told.append(("second", error is None)))
-    persister.checkpoints.write(session, lambda error: told.append(("third", error is None)))
+    persister.checkpoints.write(session, lambda error: answers.append(("first", error is None)))
+    persister.checkpoints.write(session, lambda error: answers.append(("second", error is None)))
+    persister.checkpoints.write(session, lambda error: answers.append(("third", error is None)))
     harness.run_effects()
     harness.finish(harness.next(effects.PutCheckpoint), LogUnavailable("away"))
-    assert told == [("first", False)]
+    assert answers == [("first", False)]
     harness.run_effects()
     harness.finish(harness.next(effects.PutCheckpoint), None)
-    assert told[1:] == [("second", True), ("third", True)]
+    assert answers[1:] == [("second", True), ("third", True)]

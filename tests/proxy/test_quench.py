@@ -54,12 +54,12 @@ class Quenched(EngineHarness):
             self.tick()
             self.run_effects()
             self.pending.clear()
-        said = [message for message in self.received(PRODUCER) if isinstance(message, Interest)]
-        for interest in said:
+        interests = [message for message in self.received(PRODUCER) if isinstance(message, Interest)]
+        for interest in interests:
             assert not self.terms.intersection(interest.added) and self.terms.issuperset(interest.removed)
             self.terms = (self.terms - set(interest.removed)) | set(interest.added)
             self.caught_up = self.caught_up or interest.caught_up
-        return said
+        return interests
 
 
 def test_quench_reports_only_terms_with_its_attributes() -> None:
@@ -225,9 +225,9 @@ def test_many_interests_are_examined_and_reported_in_pieces() -> None:
     harness.run_effects()
     assert not any(interest.caught_up for interest in harness.received(PRODUCER) if isinstance(interest, Interest))
     harness.ask("a", number=2)
-    said = [len(interest.added) for interest in harness.listen()]
+    interests = [len(interest.added) for interest in harness.listen()]
     assert harness.caught_up and len(harness.terms) == many
-    assert max(said, default=0) <= QUENCH_TERMS
+    assert max(interests, default=0) <= QUENCH_TERMS
 
 
 def test_ended_quench_and_disconnected_producer_get_no_terms() -> None:

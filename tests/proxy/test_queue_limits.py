@@ -126,9 +126,9 @@ def test_nothing_is_chosen_before_all_is_known() -> None:
 
 
 def test_the_tighter_bound_of_session_and_operator_holds() -> None:
-    mine, theirs = Queue(10, None, "lifo", deadlines=True), Queue(5, 100)
-    assert mine.within(theirs) == Queue(5, 100, "lifo", deadlines=True)
-    assert mine.within(UNBOUNDED) == mine
+    own, theirs = Queue(10, None, "lifo", deadlines=True), Queue(5, 100)
+    assert own.within(theirs) == Queue(5, 100, "lifo", deadlines=True)
+    assert own.within(UNBOUNDED) == own
 
 
 # ---------------------------------------------------------------- at a proxy
@@ -233,8 +233,8 @@ def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
     harness = EngineHarness()
     harness.engine.env.settings = replace(harness.engine.env.settings, queue=Queue(2))
     harness.serve()
-    (said,) = (fact for fact in harness.facts if fact.kind == "policy")
-    assert (said.session, said.subscription, said.max_count, said.discard) == (SESSION, "", 2, "fifo")
+    (fact,) = (fact for fact in harness.facts if fact.kind == "policy")
+    assert (fact.session, fact.subscription, fact.max_count, fact.discard) == (SESSION, "", 2, "fifo")
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.step(ClientDisconnected(1))

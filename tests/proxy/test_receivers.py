@@ -43,10 +43,10 @@ def test_receiver_with_too_many_selective_offsets_is_refused_and_stays_registere
             session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective={A: [5]}
         ),
     )
-    said = [message for message in harness.received(1) if isinstance(message, Problem | Attached)]
-    assert [problem.field if isinstance(problem, Problem) else "attached" for problem in said] == ["selective"] * 2 + [
-        "attached"
-    ]
+    answers = [message for message in harness.received(1) if isinstance(message, Problem | Attached)]
+    assert [problem.field if isinstance(problem, Problem) else "attached" for problem in answers] == [
+        "selective"
+    ] * 2 + ["attached"]
     assert receiver.selective.rows() == {A: [5]}
 
 

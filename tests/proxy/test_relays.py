@@ -77,8 +77,8 @@ def test_relayed_receiver_is_told_to_reattach_as_soon_as_the_session_is_served_l
     (call,) = harness.received()
     assert isinstance(call, Wait) and call.retry_after_ms == 0
     assert len(harness.engine.dispatcher.relays.near) == 0
-    said = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
-    assert [relay_end.by_owner for relay_end in said if isinstance(relay_end, RelayEnd)] == [False]
+    sent = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
+    assert [relay_end.by_owner for relay_end in sent if isinstance(relay_end, RelayEnd)] == [False]
 
 
 def test_on_the_same_connection_the_receiver_is_let_in_where_its_frontier_says() -> None:

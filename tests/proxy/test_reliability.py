@@ -112,15 +112,15 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
         ),
     )
     harness.complete_writes()
-    (heard,) = (message for message in harness.received(2) if isinstance(message, Attached | Problem))
+    (answer,) = (message for message in harness.received(2) if isinstance(message, Attached | Problem))
     receivers = harness.engine.sessions[SESSION].receivers
     if below < above:
-        assert isinstance(heard, Problem)
-        assert (heard.code, heard.field) == ("REFUSED", level)
-        assert str(LEVELS[above]) in heard.message
+        assert isinstance(answer, Problem)
+        assert (answer.code, answer.field) == ("REFUSED", level)
+        assert str(LEVELS[above]) in answer.message
         assert r("other") not in receivers
     else:
-        assert isinstance(heard, Attached)
+        assert isinstance(answer, Attached)
         assert receivers[r("other")].reliability == LEVELS[below]
 
 
@@ -249,14 +249,14 @@ def test_best_effort_backlog_lost_in_a_restart_is_a_gap_reported_until_acknowled
     publish(harness, 2, 3)
     first, last = offsets(harness, (2, 3))
     later = restarted(harness, 2)
-    (said,) = (fact for fact in later.facts if fact.kind == "gap")
-    assert (said.receiver, said.cause) == ("r11", GapCause.LOST_WITH_PROCESS)
-    assert said.offsets[0] <= first and said.offsets[1] >= last
+    (fact,) = (fact for fact in later.facts if fact.kind == "gap")
+    assert (fact.receiver, fact.cause) == ("r11", GapCause.LOST_WITH_PROCESS)
+    assert fact.offsets[0] <= first and fact.offsets[1] >= last
     later.attach(11, "r11")
-    told = gaps(later, 11)
-    assert told == [(said.offsets[0], said.offsets[1])]
+    announced = gaps(later, 11)
+    assert announced == [(fact.offsets[0], fact.offsets[1])]
     later.attach(12, "r11")
-    assert gaps(later, 12) == told
+    assert gaps(later, 12) == announced
     later.send(12, Acknowledge(0, gaps=1))
     later.attach(13, "r11")
     assert gaps(later, 13) == []
@@ -301,8 +301,8 @@ def test_receiver_with_a_frontier_past_the_gap_is_not_told_of_it() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1, 2)
     later = restarted(harness, 2)
-    (said,) = (fact for fact in later.facts if fact.kind == "gap")
-    later.attach(11, "r11", {A: said.offsets[1]})
+    (fact,) = (fact for fact in later.facts if fact.kind == "gap")
+    later.attach(11, "r11", {A: fact.offsets[1]})
     assert gaps(later, 11) == []
     assert later.engine.sessions[SESSION].gaps == []
 
@@ -330,9 +330,12 @@ def test_entries_behind_a_gap_are_delivered_only_after_the_gap() -> None:
     publish(later, 2)
     assert delivered(later.received(11)) == []
     later.complete_all(effects.Attest, None)
-    told = later.received(11)
-    assert [type(message) for message in told if isinstance(message, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
-    assert delivered(told) == [2]
+    announced = later.received(11)
+    assert [type(message) for message in announced if isinstance(message, Gap | DeliverEncoded)] == [
+        Gap,
+        DeliverEncoded,
+    ]
+    assert delivered(announced) == [2]
 
 
 def test_a_place_has_its_reliability_from_the_beginning() -> None:

@@ -432,8 +432,8 @@ def test_a_session_is_claimed_only_once_an_earlier_copy_of_it_has_left_the_disk(
     if is_full:
         harness.complete_all(effects.Save, StoreFailed("no space left"))
         harness.complete_all(effects.Save, StoreFailed("no space left"))
-        (told,) = [message for message in harness.received() if isinstance(message, Wait)]
-        assert "no space left" in told.reason and not claims(harness)
+        (wait,) = [message for message in harness.received() if isinstance(message, Wait)]
+        assert "no space left" in wait.reason and not claims(harness)
         harness.attach()
         harness.complete_all(effects.ReadRow, Ownership(NO_PROXY, Epoch(GENERATION)))
     harness.complete_writes()

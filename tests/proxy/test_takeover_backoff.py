@@ -17,9 +17,9 @@ R = ReceiverId("r")
 def test_takeover_delay_doubles_up_to_a_maximum_and_resets_after_a_quiet_period() -> None:
     takeover_backoff, now, pauses = TakeoverBackoff(), 0, []
     for attempt in range(12):
-        mine, yours = f"life {attempt % 2}", f"life {1 - attempt % 2}"
-        assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
-        assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
+        own, yours = f"life {attempt % 2}", f"life {1 - attempt % 2}"
+        assert takeover_backoff.try_takeover(SESSION, R, own, now) == 0
+        assert takeover_backoff.try_takeover(SESSION, R, own, now) == 0
         pauses.append(takeover_backoff.try_takeover(SESSION, R, yours, now))
         now += pauses[-1]
     assert pauses[:4] == [TAKEOVER_FIRST_MS * 2**number for number in range(4)]

@@ -45,23 +45,23 @@ class AnomalyRun:
 
     def got(self, session: str, *missing: int, epoch: int = 1, proxy: str = "a") -> None:
         """Let the session receive everything but those of `mine`."""
-        mine = [coordinate for n, coordinate in enumerate(self.site_a) if n not in missing]
-        self.run.receive(session, *mine, *self.site_b, epoch=epoch, proxy=proxy)
+        local = [coordinate for n, coordinate in enumerate(self.site_a) if n not in missing]
+        self.run.receive(session, *local, *self.site_b, epoch=epoch, proxy=proxy)
 
     # ---- what is lost
 
     def losses(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         run.own(self.session("lost"), "a", 1)
         self.got("lost", 2, 5)
         self.expect("L1", "lost", 2)
         # A session nobody ever received anything for is owed to somebody all the same.
-        run.subscribe("nobody", WANTED, {A: mine[5].offset})
+        run.subscribe("nobody", WANTED, {A: local[5].offset})
         self.expect("L5", "nobody", 2)
         # One receiver of two has all.
         self.session("half")
         self.got("half")
-        run.receive("half", *mine[1:], *self.site_b, receiver="r2")
+        run.receive("half", *local[1:], *self.site_b, receiver="r2")
         run.drain("half", EVERYTHING, "r2")
         self.expect("L1", "half")
         # Undrained; and drained, but with a hole in what the receiver wrote.
@@ -75,40 +75,40 @@ class AnomalyRun:
         self.expect("L3", "torn", 8)
         run.subscribe("behind", WANTED, NOTHING)
         self.got("behind", 1, 6)
-        run.drain("behind", {A: mine[3].offset, B: 10_000})
+        run.drain("behind", {A: local[3].offset, B: 10_000})
         self.expect("L1", "behind")
         self.expect("L3", "behind")
 
     def losses_in_handovers(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         for session, cause in (
             ("moved", OwnedCause.HANDOVER),
             ("failed over", OwnedCause.FAILOVER),
             ("restarted", OwnedCause.RESTART),
         ):
             run.own(self.session(session), "a", 1)
-            run.receive(session, *mine[:3], *self.site_b)
+            run.receive(session, *local[:3], *self.site_b)
             run.own(session, "b", 2, cause)
-            run.receive(session, *mine[4:], epoch=2, proxy="b")
+            run.receive(session, *local[4:], epoch=2, proxy="b")
             self.expect("L1" if cause == OwnedCause.RESTART else "L2", session)
         # Lost in the first epoch, and nothing to do with the later handover.
         run.own(self.session("before"), "a", 1)
-        run.receive("before", mine[0], *mine[2:5], *self.site_b)
+        run.receive("before", local[0], *local[2:5], *self.site_b)
         run.own("before", "b", 2, OwnedCause.HANDOVER)
-        run.receive("before", *mine[5:], epoch=2, proxy="b")
+        run.receive("before", *local[5:], epoch=2, proxy="b")
         self.expect("L1", "before")
         # Nothing came any more after the handover.
         run.own(self.session("silent"), "a", 1)
-        run.receive("silent", *mine[:6], *self.site_b)
+        run.receive("silent", *local[:6], *self.site_b)
         run.own("silent", "b", 2, OwnedCause.HANDOVER)
         self.expect("L2", "silent", 2)
 
     def excuses(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         self.session("expired")
         run.attest("policy", "expired", subscription="s1", ttl_s=60)
         self.got("expired", 1, 2)
-        gone = [mine[1].offset, mine[3].offset]
+        gone = [local[1].offset, local[3].offset]
         run.attest("removed", "expired", at_ms=60_000, origin=A, offsets=gone, policies=[TTL])
         self.expect("L4", "expired")
         self.expect("L1", "expired")
@@ -116,17 +116,17 @@ class AnomalyRun:
         self.session("robbed")
         self.got("robbed", 1)
         run.attest("policy", "robbed", subscription="s1")
-        run.attest("removed", "robbed", origin=A, offsets=[mine[1].offset], policies=[TTL])
+        run.attest("removed", "robbed", origin=A, offsets=[local[1].offset], policies=[TTL])
         self.expect("L1", "robbed")
         # One session was deleted before its receiver had everything.
         self.session("deleted")
         self.got("deleted", 1, 2, 3)
-        upto = {A: mine[2].offset} | {origin: offset for origin, offset in EVERYTHING.items() if origin != A}
+        upto = {A: local[2].offset} | {origin: offset for origin, offset in EVERYTHING.items() if origin != A}
         run.attest("deleted", "deleted", frontier=upto, reason="receiver r asked for it")
         self.expect("L4", "deleted", 2)
         self.session("gap")
         self.got("gap", 1, 2, 5)
-        run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], cause=GapCause.RETENTION)
+        run.attest("gap", "gap", origin=A, offsets=[local[0].offset, local[3].offset], cause=GapCause.RETENTION)
         self.expect("G1", "gap")
         self.expect("L1", "gap")
         # A queue discards, if it was stated, and of a kind that does.
@@ -138,18 +138,18 @@ class AnomalyRun:
             self.session(name)
             run.attest("policy", name, **policy)
             self.got(name, 1)
-            run.attest("removed", name, origin=A, offsets=[mine[1].offset], policies=[by])
+            run.attest("removed", name, origin=A, offsets=[local[1].offset], policies=[by])
         self.expect("L4", "bounded")
         self.expect("L4", "expired by itself")
         self.expect("L1", "bounded, and expired")
         # What waited for a receiver went with its proxy; and for one that had never said that it may.
-        said = {"lapsed": [True], "lapsed and promised": [False], "lapsed and raised": [True, False]}
-        for name, levels in said.items():
+        raised = {"lapsed": [True], "lapsed and promised": [False], "lapsed and raised": [True, False]}
+        for name, levels in raised.items():
             self.session(name)
             for best_effort in levels:
                 run.attest("attached", name, receiver="r", frontier={}, best_effort=best_effort)
             self.got(name, 1, 2, 5)
-            offsets = [mine[1].offset, mine[3].offset]
+            offsets = [local[1].offset, local[3].offset]
             run.attest("gap", name, receiver="r", origin=A, offsets=offsets, cause=GapCause.LOST_WITH_PROCESS)
         self.expect("L4", "lapsed", 2)
         self.expect("L1", "lapsed")
@@ -159,7 +159,7 @@ class AnomalyRun:
         self.session("left")
         self.got("left")
         run.attest("attached", "left", receiver="r2")
-        run.receive("left", *mine[:6], *self.site_b, receiver="r2")
+        run.receive("left", *local[:6], *self.site_b, receiver="r2")
         run.attest("unregistered", "left", receiver="r2", cause=Departure.LEFT, epoch=1)
         self.expect("L4", "left", 2)
         # An id of two coordinates is lost once, and only if both are.
@@ -169,17 +169,17 @@ class AnomalyRun:
         run.receive("retried and had", self.second_try)
 
     def names_used_again(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         # A subscription was taken back and made again; its second life is owed something too.
         for session in ("made again", "made again and ended"):
             run.subscribe(session, WANTED, NOTHING, generation="1/1")
-            end = {A: mine[2].offset, B: 10_000}
+            end = {A: local[2].offset, B: 10_000}
             run.attest("unsubscribed", session, subscription="s1", subscription_generation="1/1", epoch=1, frontier=end)
-            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, generation="1/2")
+            run.subscribe(session, WANTED, {A: local[3].offset, B: 10_000}, generation="1/2")
             run.drain(session, EVERYTHING)
-        run.receive("made again", *self.site_b, *mine[:3], *mine[4:6], mine[7])
+        run.receive("made again", *self.site_b, *local[:3], *local[4:6], local[7])
         self.expect("L1", "made again")
-        end = {A: mine[5].offset, B: 10_000}
+        end = {A: local[5].offset, B: 10_000}
         run.attest(
             "unsubscribed",
             "made again and ended",
@@ -188,21 +188,21 @@ class AnomalyRun:
             epoch=1,
             frontier=end,
         )
-        run.receive("made again and ended", *self.site_b, *mine[1:])
+        run.receive("made again and ended", *self.site_b, *local[1:])
         self.expect("L1", "made again and ended")
         self.expect("P4", "made again and ended", 2)
         # A session was deleted and created again: what the first one had not delivered went with it.
         run.subscribe("created again", WANTED, NOTHING, generation="1/1")
-        run.receive("created again", *self.site_b, *mine[:3])
-        run.attest("deleted", "created again", epoch=1, frontier=EVERYTHING | {A: mine[4].offset}, reason="asked for")
+        run.receive("created again", *self.site_b, *local[:3])
+        run.attest("deleted", "created again", epoch=1, frontier=EVERYTHING | {A: local[4].offset}, reason="asked for")
         self.expect("L4", "created again", 2)
         # Nobody lived to say that this one was.
         run.subscribe("created again unseen", WANTED, NOTHING, generation="1/1")
-        run.receive("created again unseen", *self.site_b, *mine[:3])
+        run.receive("created again unseen", *self.site_b, *local[:3])
         self.expect("L4", "created again unseen", 5)
         for session in ("created again", "created again unseen"):
-            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, generation=f"{AGAIN}/1")
-            run.receive(session, mine[5], mine[7], epoch=AGAIN)
+            run.subscribe(session, WANTED, {A: local[4].offset, B: 10_000}, epoch=AGAIN, generation=f"{AGAIN}/1")
+            run.receive(session, local[5], local[7], epoch=AGAIN)
             run.drain(session, EVERYTHING, epoch=AGAIN)
             self.expect("L1", session)
 
@@ -281,15 +281,15 @@ class AnomalyRun:
     # ---- what came too often, wrongly, or in the wrong order
 
     def repeats(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         self.session("again")
         self.got("again")
-        run.receive("again", mine[1], mine[2])
+        run.receive("again", local[1], local[2])
         self.expect("D1", "again", 2)
         self.session("again elsewhere")
         self.got("again elsewhere")
-        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
-        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
+        run.receive("again elsewhere", local[1], epoch=2, proxy="b")
+        run.receive("again elsewhere", local[1], epoch=2, proxy="b")
         self.expect("D2", "again elsewhere")
         self.expect("D1", "again elsewhere")
         self.session("again by its other coordinate", "topic == 'retried'")
@@ -297,7 +297,7 @@ class AnomalyRun:
         self.expect("D1", "again by its other coordinate")
 
     def inventions(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         self.session("phantom")
         self.got("phantom")
         run.receive("phantom", run.something_else("A"), run.something_else("B"))
@@ -306,23 +306,23 @@ class AnomalyRun:
         self.got("mismatch")
         run.receive("mismatch", self.unwanted)
         self.expect("P3", "mismatch")
-        run.subscribe("too early", WANTED, {A: mine[4].offset, B: 10_000}, epoch=3)
-        run.receive("too early", mine[4], epoch=2)
-        run.receive("too early", *mine[5:], epoch=3)
+        run.subscribe("too early", WANTED, {A: local[4].offset, B: 10_000}, epoch=3)
+        run.receive("too early", local[4], epoch=2)
+        run.receive("too early", *local[5:], epoch=3)
         self.expect("P3", "too early")
         self.session("out of life")
-        run.attest("unsubscribed", "out of life", subscription="s1", frontier={A: mine[2].offset})
-        run.receive("out of life", *mine[:5])
+        run.attest("unsubscribed", "out of life", subscription="s1", frontier={A: local[2].offset})
+        run.receive("out of life", *local[:5])
         self.expect("P4", "out of life", 2)
         self.session("out of life at last")
         run.attest("unsubscribed", "out of life at last", subscription="s1", unknown_ends=[A, B])
-        run.attest("unsubscribed", "out of life at last", subscription="s1", frontier={A: mine[2].offset, B: -1})
-        run.receive("out of life at last", *mine[:5])
+        run.attest("unsubscribed", "out of life at last", subscription="s1", frontier={A: local[2].offset, B: -1})
+        run.receive("out of life at last", *local[:5])
         self.expect("P4", "out of life at last", 2)
         self.ends()
         self.session("altered")
         self.got("altered", 0)
-        run.receive("altered", mine[0], digest=7, generation="second")
+        run.receive("altered", local[0], digest=7, generation="second")
         self.expect("P5", "altered")
         run.forward("A", self.site_b[0])
         run.forward("A", self.site_b[1], b"\x80")
@@ -332,8 +332,8 @@ class AnomalyRun:
 
     def ends(self) -> None:
         """The session was deleted, or its receiver left for good, and it was given more."""
-        run, mine = self.run, self.site_a
-        cut = {A: mine[5].offset, B: 10_000}
+        run, local = self.run, self.site_a
+        cut = {A: local[5].offset, B: 10_000}
         run.own(self.session("given after its end"), "a", 1)
         run.attest("deleted", "given after its end", epoch=1, frontier=cut, reason="asked for")
         run.attest("released", "given after its end", proxy="a", epoch=1, frontier=cut)
@@ -348,29 +348,29 @@ class AnomalyRun:
         run.attest("unregistered", "given after it left", receiver="r", cause=Departure.LEFT, epoch=1, frontier=cut)
         self.expect("P4", "given after it left", 2)
         self.session("given at a later epoch")
-        run.receive("given at a later epoch", *mine[:6], *self.site_b)
+        run.receive("given at a later epoch", *local[:6], *self.site_b)
         run.attest("unregistered", "given at a later epoch", receiver="r", cause=Departure.OPERATOR, epoch=1)
-        run.receive("given at a later epoch", *mine[6:], epoch=2)
+        run.receive("given at a later epoch", *local[6:], epoch=2)
         self.expect("P4", "given at a later epoch", 2)
 
     def places(self) -> None:
         """Who is given a place is owed what lies above it; who was given another one, only what lies above that."""
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         self.session("joined late")
         self.got("joined late")
-        here = {A: mine[5].offset, B: 10_000}
+        here = {A: local[5].offset, B: 10_000}
         run.attest("registered", "joined late", receiver="r2", frontier=here)
         run.attest("attached", "joined late", receiver="r2")
-        run.receive("joined late", mine[7], receiver="r2")
+        run.receive("joined late", local[7], receiver="r2")
         run.drain("joined late", EVERYTHING, "r2")
         self.expect("L1", "joined late")
         self.session("came back")
         self.got("came back")
-        run.receive("came back", *mine[:2], receiver="r2")
+        run.receive("came back", *local[:2], receiver="r2")
         run.attest("unregistered", "came back", receiver="r2", cause=Departure.EXPIRED, epoch=1)
         run.attest("registered", "came back", receiver="r2", frontier=here, epoch=1)
         run.attest("attached", "came back", receiver="r2", epoch=1)
-        run.receive("came back", *mine[6:], receiver="r2")
+        run.receive("came back", *local[6:], receiver="r2")
         run.drain("came back", EVERYTHING, "r2")
 
     def keys(self) -> None:
@@ -406,17 +406,17 @@ class AnomalyRun:
         self.expect("P3", "half met")
 
     def disorder(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         self.session("disorder")
-        run.receive("disorder", mine[0], mine[2], mine[1], *mine[3:], *self.site_b)
+        run.receive("disorder", local[0], local[2], local[1], *local[3:], *self.site_b)
         self.expect("O1", "disorder")
         self.session("disorder over a handover")
-        run.receive("disorder over a handover", mine[0], mine[2])
-        run.receive("disorder over a handover", mine[1], *mine[3:], *self.site_b, epoch=2, proxy="b")
+        run.receive("disorder over a handover", local[0], local[2])
+        run.receive("disorder over a handover", local[1], *local[3:], *self.site_b, epoch=2, proxy="b")
         self.expect("O3", "disorder over a handover")
         for order in ("fifo", "priority", "deadline"):
             self.session(f"by {order}")
-            run.receive(f"by {order}", mine[2], *mine[:2], *mine[3:], *self.site_b, order=order)
+            run.receive(f"by {order}", local[2], *local[:2], *local[3:], *self.site_b, order=order)
         self.expect("O1", "by fifo")
         # A retry came behind what was sent later: right for who came in between, wrong for who was owed the first copy.
         first, later, again = (run.publish("A", "v", n, topic="v") for n in (1, 2, 1))
@@ -437,10 +437,10 @@ class AnomalyRun:
         self.expect("G1", "told of the first copy")
         self.expect("O4", "removed without a policy")
         self.session("stale")
-        run.receive("stale", *mine[:2])
-        run.receive("stale", mine[2], epoch=2, proxy="b")
-        run.receive("stale", mine[3])
-        run.receive("stale", *mine[4:], *self.site_b, epoch=2, proxy="b")
+        run.receive("stale", *local[:2])
+        run.receive("stale", local[2], epoch=2, proxy="b")
+        run.receive("stale", local[3])
+        run.receive("stale", *local[4:], *self.site_b, epoch=2, proxy="b")
         self.expect("H1", "stale")
         self.session("split")
         self.got("split")
@@ -451,18 +451,18 @@ class AnomalyRun:
         self.expect("H2", "split")
 
     def owners(self) -> None:
-        run, mine = self.run, self.site_a
+        run, local = self.run, self.site_a
         run.own(self.session("of a stranger"), "a", 1)
-        run.receive("of a stranger", *mine[:4])
-        run.receive("of a stranger", *mine[4:], *self.site_b, proxy="b")
+        run.receive("of a stranger", *local[:4])
+        run.receive("of a stranger", *local[4:], *self.site_b, proxy="b")
         self.expect("H1", "of a stranger", 2)
         run.owned.add((self.session("of an epoch that nobody took"), 1))
-        run.receive("of an epoch that nobody took", *mine, *self.site_b)
+        run.receive("of an epoch that nobody took", *local, *self.site_b)
         self.expect("H1", "of an epoch that nobody took", 2)
         # Its owner was behind its cut; another one gave the rest again, which the receiver dropped.
         run.own(self.session("beyond the cut"), "a", 1)
         self.got("beyond the cut")
-        cut = {A: mine[5].offset, B: 10_000}
+        cut = {A: local[5].offset, B: 10_000}
         run.attest("released", "beyond the cut", proxy="a", epoch=1, frontier=cut)
         run.own("beyond the cut", "b", 2, OwnedCause.HANDOVER)
         self.expect("H1", "beyond the cut", 2)
@@ -636,10 +636,10 @@ def damaged() -> AnomalyRun:
     planting = AnomalyRun()
     inject_anomalies(planting)
     expected, planting.expected = planting.expected, Counter()
-    for (code, place), count in expected.items():
+    for (code, subject), count in expected.items():
         # What was acknowledged and is in no log, nothing but that log could excuse.
-        excused = "A5" if code == "H1" and place in UNOWNED else EXCUSABLE.get(code, code)
-        planting.expect(code if place == "proxies" else excused, place, count)
+        excused = "A5" if code == "H1" and subject in UNOWNED else EXCUSABLE.get(code, code)
+        planting.expect(code if subject == "proxies" else excused, subject, count)
     planting.damage()
     planting.bad_facts()
     # Written last, and so that nothing is written after them.

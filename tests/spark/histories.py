@@ -68,8 +68,8 @@ class History:
         order = [site for site, ones in owed.items() for _ in ones]
         rng.shuffle(order)
         cuts = sorted(rng.randint(0, len(order)) for _ in self.owners[1:])
-        for place, site in enumerate(order):
-            epoch = 1 + sum(cut <= place for cut in cuts)
+        for index, site in enumerate(order):
+            epoch = 1 + sum(cut <= index for cut in cuts)
             self.given.append(Given(owed[site].pop(0), epoch, self.owners[epoch - 1][0]))
 
     def _is_owed(self, one: Sent, site: str) -> bool:
@@ -93,9 +93,9 @@ class History:
     def one(self) -> int:
         return self.rng.randrange(len(self.given))
 
-    def loss_of(self, place: int) -> str:
+    def loss_of(self, index: int) -> str:
         """Return the code of a loss at this place: of a handover, if one lies between the deliveries on either side."""
-        lost = self.given[place].sent.coordinate
+        lost = self.given[index].sent.coordinate
         same = [each for each in self.given if each.sent.coordinate.origin == lost.origin]
         below = [each.epoch for each in same if each.sent.coordinate.offset < lost.offset]
         above = [each.epoch for each in same if each.sent.coordinate.offset > lost.offset]
@@ -116,15 +116,15 @@ def in_order(history: History, run: Run) -> Counter[str]:
 
 
 def lost(history: History, run: Run) -> Counter[str]:
-    place = history.one()
-    code = history.loss_of(place)
-    del history.given[place]
+    index = history.one()
+    code = history.loss_of(index)
+    del history.given[index]
     history.write(run)
     return Counter([code])
 
 
 def lost_at_a_move(history: History, run: Run) -> Counter[str]:
-    places = [place for place in range(len(history.given)) if history.loss_of(place) == "L2"]
+    places = [index for index in range(len(history.given)) if history.loss_of(index) == "L2"]
     if not places:
         return in_order(history, run)
     del history.given[history.rng.choice(places)]
@@ -161,10 +161,10 @@ def invented(history: History, run: Run) -> Counter[str]:
 
 
 def swapped(history: History, run: Run) -> Counter[str]:
-    for place, (one, other) in enumerate(zip(history.given, history.given[1:], strict=False)):
+    for index, (one, other) in enumerate(zip(history.given, history.given[1:], strict=False)):
         alike = one.sent.producer == other.sent.producer and one.epoch == other.epoch
         if alike and one.sent.coordinate.origin == other.sent.coordinate.origin:
-            history.given[place : place + 2] = other, one
+            history.given[index : index + 2] = other, one
             history.write(run)
             return Counter(["O1"])
     return in_order(history, run)
@@ -215,9 +215,9 @@ def removed_early(history: History, run: Run) -> Counter[str]:
 
 
 def _removed(history: History, run: Run, at_ms: int) -> Counter[str]:
-    place = history.one()
-    code, at = history.loss_of(place), history.given[place].sent.coordinate
-    del history.given[place]
+    index = history.one()
+    code, at = history.loss_of(index), history.given[index].sent.coordinate
+    del history.given[index]
     history.write(run)
     run.attest("policy", history.name, subscription="s1", epoch=1, ttl_s=60)
     about = {"origin": at.origin, "offsets": [at.offset], "policies": [RemovalPolicy.TIME_TO_LIVE]}
@@ -226,8 +226,8 @@ def _removed(history: History, run: Run, at_ms: int) -> Counter[str]:
 
 
 def told_of(history: History, run: Run) -> Counter[str]:
-    place = history.one()
-    at = history.given.pop(place).sent.coordinate
+    index = history.one()
+    at = history.given.pop(index).sent.coordinate
     history.write(run)
     run.attest("gap", history.name, epoch=1, origin=at.origin, offsets=[at.offset] * 2, cause=GapCause.RETENTION)
     return Counter(["G1"])

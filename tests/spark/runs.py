@@ -183,8 +183,8 @@ class Run:
                 self.append(site, Closed("test", 0, origins))
         self._bound_frontiers()
         for writer in list(self.journals):
-            told = [fact.kind for fact in self.journals[writer] if isinstance(fact, Fact)]
-            if writer not in exclude and set(told) != {"received"}:
+            kinds = [fact.kind for fact in self.journals[writer] if isinstance(fact, Fact)]
+            if writer not in exclude and set(kinds) != {"received"}:
                 self.fact(writer, "closed")
 
     def _bound_frontiers(self) -> None:

@@ -77,13 +77,13 @@ def restarted(scene: Scene) -> int:
 
 def moved(scene: Scene) -> int:
     """The session was handed over, and promised again by its new owner, from further on."""
-    run, mine = scene.run, scene.site_a
+    run, local = scene.run, scene.site_a
     run.own("moved", "a", 1)
     scene.subscribe("moved")
-    run.receive("moved", *mine[:2])
-    run.attest("released", "moved", proxy="a", epoch=1, frontier={A: mine[1].offset})
+    run.receive("moved", *local[:2])
+    run.attest("released", "moved", proxy="a", epoch=1, frontier={A: local[1].offset})
     run.own("moved", "b", 2, OwnedCause.HANDOVER)
-    run.attest("effective", "moved", subscription="s1", epoch=2, frontier={A: mine[1].offset, B: -1})
+    run.attest("effective", "moved", subscription="s1", epoch=2, frontier={A: local[1].offset, B: -1})
     run.receive("moved", *scene.everything[2:], epoch=2, proxy="b")
     return len(scene.everything)
 
@@ -147,46 +147,46 @@ def ended(scene: Scene) -> int:
 
 def ended_and_not_known_where(scene: Scene) -> int:
     """What came before the end was found out may be delivered; and nothing is owed of an origin that never said so."""
-    run, mine = scene.run, scene.site_a
+    run, local = scene.run, scene.site_a
     scene.subscribe("ended_and_not_known_where")
     run.attest("unsubscribed", "ended_and_not_known_where", subscription="s1", unknown_ends=[A, B])
     run.attest(
         "unsubscribed",
         "ended_and_not_known_where",
         subscription="s1",
-        frontier={A: mine[1].offset},
+        frontier={A: local[1].offset},
         unknown_ends=[B],
     )
-    got = [mine[0], mine[1], scene.site_b[0]]
+    got = [local[0], local[1], scene.site_b[0]]
     run.receive("ended_and_not_known_where", *got)
     return 2
 
 
 def made_again(scene: Scene) -> int:
     """A subscription was taken back and, under the same name, made again, twice: once before anything else happened."""
-    run, mine = scene.run, scene.site_a
-    lives = [({A: -1, B: -1}, {A: mine[0].offset, B: -1}), ({A: mine[0].offset, B: -1}, {A: mine[0].offset, B: -1})]
+    run, local = scene.run, scene.site_a
+    lives = [({A: -1, B: -1}, {A: local[0].offset, B: -1}), ({A: local[0].offset, B: -1}, {A: local[0].offset, B: -1})]
     for number, (above, end) in enumerate(lives, 1):
         incarnation = f"1/{number}"
         run.subscribe("made_again", WANTED, above, generation=incarnation)
         run.attest(
             "unsubscribed", "made_again", subscription="s1", subscription_generation=incarnation, epoch=1, frontier=end
         )
-    run.subscribe("made_again", WANTED, {A: mine[2].offset, B: -1}, generation="1/3")
+    run.subscribe("made_again", WANTED, {A: local[2].offset, B: -1}, generation="1/3")
     run.drain("made_again", EVERYTHING)
-    got = [mine[0], *scene.everything[3:]]
+    got = [local[0], *scene.everything[3:]]
     run.receive("made_again", *got)
     return len(got)
 
 
 def created_again(scene: Scene) -> int:
     """A session was deleted, after which nothing is owed to its receiver, and another one of its name created."""
-    run, mine, epoch = scene.run, scene.site_a, GENERATION + 1
+    run, local, epoch = scene.run, scene.site_a, GENERATION + 1
     run.subscribe("created_again", WANTED, NOTHING, generation="1/1")
     run.attest("attached", "created_again", receiver="first", epoch=1)
-    run.receive("created_again", *mine[:2], receiver="first")
-    run.attest("deleted", "created_again", epoch=1, frontier={A: mine[1].offset}, reason="receiver first asked for it")
-    run.subscribe("created_again", WANTED, {A: mine[3].offset, B: -1}, epoch=epoch, generation=f"{epoch}/1")
+    run.receive("created_again", *local[:2], receiver="first")
+    run.attest("deleted", "created_again", epoch=1, frontier={A: local[1].offset}, reason="receiver first asked for it")
+    run.subscribe("created_again", WANTED, {A: local[3].offset, B: -1}, epoch=epoch, generation=f"{epoch}/1")
     run.drain("created_again", EVERYTHING, epoch=epoch)
     got = scene.everything[4:]
     run.receive("created_again", *got, epoch=epoch)

@@ -40,13 +40,13 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
     folder = small_run().write(tmp_path / "run")
     done = CliRunner().invoke(app, [str(folder), "--json", "--report", str(tmp_path / "report")])
     assert done.exit_code == 1, done.output
-    told = json.loads(done.stdout)
-    assert told["v"] == 1
-    assert told["verdict"] == "violated"
-    assert told["totals"] == {"published": 4, "owed": 3, "delivered": 2, "lost": 1, "pending": 0, "duplicated": 0}
-    assert [(row["code"], row["count"]) for row in told["classes"]] == [("L1", 1)]
-    assert told["findings"][0]["sequence"] == "4"
-    assert json.loads((tmp_path / "report" / "audit.json").read_text()) == told
+    report = json.loads(done.stdout)
+    assert report["v"] == 1
+    assert report["verdict"] == "violated"
+    assert report["totals"] == {"published": 4, "owed": 3, "delivered": 2, "lost": 1, "pending": 0, "duplicated": 0}
+    assert [(row["code"], row["count"]) for row in report["classes"]] == [("L1", 1)]
+    assert report["findings"][0]["sequence"] == "4"
+    assert json.loads((tmp_path / "report" / "audit.json").read_text()) == report
     assert "violated" in (tmp_path / "report" / "audit.html").read_text()
 
 

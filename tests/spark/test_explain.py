@@ -98,12 +98,12 @@ def test_each_line_names_the_place_where_it_stands(tmp_path: Path) -> None:
     run, sent = prepared()
     given(run, sent[2])
     for line in explained(run, tmp_path, "A/0:2").lines:
-        name, _, place = line.where.rpartition(":")
+        name, _, line_number = line.where.rpartition(":")
         file = Path(name)
         if file.suffix == ".jsonl":
-            assert f'"{line.what}"' in file.read_text().splitlines()[int(place) - 1] or line.what == "matched"
+            assert f'"{line.what}"' in file.read_text().splitlines()[int(line_number) - 1] or line.what == "matched"
         else:
-            assert (file.name, place) == ("log.db", "2")
+            assert (file.name, line_number) == ("log.db", "2")
 
 
 @pytest.mark.parametrize(
@@ -210,5 +210,5 @@ def test_people_read_lines_and_programs_json(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0] == "A/0:2 and session s: r has it"
     assert "1970-01-01 00:00:00.000  received      r has it from a at epoch 1  [" in done.stdout
-    told = CliRunner().invoke(app, ["A/0:2", "--session", "s", "--run", folder, "--json"]).stdout
-    assert '"sentence": "A/0:2 and session s: r has it"' in told
+    printed = CliRunner().invoke(app, ["A/0:2", "--session", "s", "--run", folder, "--json"]).stdout
+    assert '"sentence": "A/0:2 and session s: r has it"' in printed

@@ -26,7 +26,7 @@ WRITER, JOURNAL = "proxy/a/life", "a-life"
 EVERYTHING = {"A/0": 10_000}
 
 
-def told() -> Run:
+def attested_run() -> Run:
     """A run of one proxy: what `s` is owed and had; `early` had all before the first part was full."""
     run = Run()
     own = [run.publish("A", topic="x", n=n) for n in range(12)]
@@ -54,7 +54,7 @@ async def write(folder: Path, facts: list[Fact]) -> None:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    run, root = told(), tmp_path_factory.mktemp("parts")
+    run, root = attested_run(), tmp_path_factory.mktemp("parts")
     of_proxy, of_receiver = run.journals.pop(WRITER), run.journals.pop("s/r")
     run.write(root)
     folder = root / "sites" / "A" / "journal"

@@ -32,24 +32,24 @@ def test_a_log_in_its_first_epoch_has_nothing_to_tell() -> None:
 
 
 def test_positions_belong_to_origins_and_those_in_between_to_none() -> None:
-    told = read(
+    epochs = read(
         [EpochStart("A", 12, 2, False, {FIRST: (9, 14)}), EpochStart("A", 20, 2, True, {FIRST: (9, 17)})], {"A": 0}
     )
-    assert told.spans == (Span("A", 0, 9, FIRST), Span("A", 13, LAST, SECOND))
-    assert told.lost == (LostEnd("A", FIRST, 10, 17),)
-    assert told.continued == (Continued(FIRST, SECOND, 12, 17),)
+    assert epochs.spans == (Span("A", 0, 9, FIRST), Span("A", 13, LAST, SECOND))
+    assert epochs.lost == (LostEnd("A", FIRST, 10, 17),)
+    assert epochs.continued == (Continued(FIRST, SECOND, 12, 17),)
 
 
 def test_log_that_lost_its_epoch_record_has_no_span_of_that_epoch() -> None:
-    told = read([EpochStart("A", 8, 3, False, {FIRST: (6, 14), SECOND: (6, 30)})], {"A": 0})
-    assert told.spans == (Span("A", 0, 6, FIRST), Span("A", 9, LAST, THIRD))
-    assert told.lost == (LostEnd("A", FIRST, 7, 14), LostEnd("A", SECOND, 0, 30))
-    assert told.continued == (Continued(FIRST, THIRD, 8, 14), Continued(SECOND, THIRD, 8, 30))
+    epochs = read([EpochStart("A", 8, 3, False, {FIRST: (6, 14), SECOND: (6, 30)})], {"A": 0})
+    assert epochs.spans == (Span("A", 0, 6, FIRST), Span("A", 9, LAST, THIRD))
+    assert epochs.lost == (LostEnd("A", FIRST, 7, 14), LostEnd("A", SECOND, 0, 30))
+    assert epochs.continued == (Continued(FIRST, THIRD, 8, 14), Continued(SECOND, THIRD, 8, 30))
 
 
 def test_a_log_that_has_forgotten_its_beginning_says_where_it_is() -> None:
-    told = read([EpochStart("A", 70, 2, True, {FIRST: (55, 60)})], {"A": 50})
-    assert told.spans == (Span("A", 50, 55, FIRST), Span("A", 56, LAST, SECOND))
+    epochs = read([EpochStart("A", 70, 2, True, {FIRST: (55, 60)})], {"A": 50})
+    assert epochs.spans == (Span("A", 50, 55, FIRST), Span("A", 56, LAST, SECOND))
 
 
 # ---------------------------------------------------------------- the audit
@@ -69,7 +69,7 @@ class Scene:
         self.run.subscribe(session, expression, {FIRST: above, "B/0": -1})
         self.run.drain(session, EVERYTHING)
 
-    def told(self, session: str, first: int = 0) -> None:
+    def epochs(self, session: str, first: int = 0) -> None:
         offsets = [self.lost[first].offset, self.lost[-1].offset]
         self.run.attest("gap", session, origin=FIRST, offsets=offsets, cause=GapCause.LOG_LOST)
 
@@ -103,12 +103,12 @@ def found(verdict: Verdict) -> Counter[tuple[str, str]]:
 def test_lost_notification_that_every_receiver_has_and_another_log_knows_is_in_order(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = scene(forwarded=True)
-    verdict = audited(told.run, spark, tmp_path)
+    epochs = scene(forwarded=True)
+    verdict = audited(epochs.run, spark, tmp_path)
     assert (verdict.verdict, verdict.counts) == ("ok", {"G2": 1}), verdict.examples
     (end,) = verdict.examples
-    assert (end["site"], end["origin"], end["offset"]) == ("A", FIRST, told.lost[0].offset)
-    assert end["note"] == f"the log lost its end up to {told.lost[-1].offset}, as it says itself"
+    assert (end["site"], end["origin"], end["offset"]) == ("A", FIRST, epochs.lost[0].offset)
+    assert end["note"] == f"the log lost its end up to {epochs.lost[-1].offset}, as it says itself"
 
 
 def test_lost_notification_that_no_log_knows_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,17 +121,17 @@ def test_lost_notification_that_no_log_knows_is_unknown(spark: SparkSession, tmp
 def test_session_without_the_lost_notification_must_have_been_told(
     forwarded: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = scene(forwarded=forwarded)
+    epochs = scene(forwarded=forwarded)
     for session in ("told", "not told", "told of a part"):
-        told.subscribe(session)
-        told.run.receive(session, *told.before, *told.after)
-    told.told("told")
-    told.told("told of a part", first=1)
+        epochs.subscribe(session)
+        epochs.run.receive(session, *epochs.before, *epochs.after)
+    epochs.epochs("told")
+    epochs.epochs("told of a part", first=1)
     # These are owed nothing of it: they came later, were level without asking for the same, or have it.
-    told.subscribe("came later", above=told.lost[-1].offset)
-    told.run.receive("came later", *told.after)
-    told.subscribe("asked for another", "topic == 'z'")
-    verdict = audited(told.run, spark, tmp_path)
+    epochs.subscribe("came later", above=epochs.lost[-1].offset)
+    epochs.run.receive("came later", *epochs.after)
+    epochs.subscribe("asked for another", "topic == 'z'")
+    verdict = audited(epochs.run, spark, tmp_path)
     of_sessions = {key: count for key, count in found(verdict).items() if key[1] not in ("", "level")}
     assert of_sessions == {
         ("G1", "told"): 1,
@@ -143,33 +143,33 @@ def test_session_without_the_lost_notification_must_have_been_told(
 
 
 def test_notification_removed_by_policy_is_not_owed_after_the_log_lost_it(spark: SparkSession, tmp_path: Path) -> None:
-    told = scene(forwarded=False)
-    told.subscribe("removed")
-    told.run.attest("policy", "removed", subscription="s1", ttl_s=60)
-    offsets = [coordinate.offset for coordinate in told.lost]
-    told.run.attest("removed", "removed", origin=FIRST, offsets=offsets, policies=[RemovalPolicy.TIME_TO_LIVE])
-    told.run.receive("removed", *told.before, *told.after)
+    epochs = scene(forwarded=False)
+    epochs.subscribe("removed")
+    epochs.run.attest("policy", "removed", subscription="s1", ttl_s=60)
+    offsets = [coordinate.offset for coordinate in epochs.lost]
+    epochs.run.attest("removed", "removed", origin=FIRST, offsets=offsets, policies=[RemovalPolicy.TIME_TO_LIVE])
+    epochs.run.receive("removed", *epochs.before, *epochs.after)
     assert not [
-        example for example in audited(told.run, spark, tmp_path).examples if example.get("session") == "removed"
+        example for example in audited(epochs.run, spark, tmp_path).examples if example.get("session") == "removed"
     ]
 
 
 def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession, tmp_path: Path) -> None:
-    told = scene(forwarded=True)
-    told.subscribe("stopped")
-    told.run.receive("stopped", *told.before, *told.lost, told.after[0])
+    epochs = scene(forwarded=True)
+    epochs.subscribe("stopped")
+    epochs.run.receive("stopped", *epochs.before, *epochs.lost, epochs.after[0])
     # Who subscribed later is promised what its own promise says.
-    told.run.subscribe("new", WANTED, {FIRST: told.lost[-1].offset, SECOND: told.after[0].offset})
-    told.run.drain("new", EVERYTHING)
-    told.run.receive("new", told.after[1])
+    epochs.run.subscribe("new", WANTED, {FIRST: epochs.lost[-1].offset, SECOND: epochs.after[0].offset})
+    epochs.run.drain("new", EVERYTHING)
+    epochs.run.receive("new", epochs.after[1])
     # Who left before is owed nothing behind.
-    told.subscribe("left")
-    told.run.attest("unsubscribed", "left", subscription="s1", frontier={FIRST: told.before[-1].offset})
-    told.run.receive("left", *told.before)
-    verdict = audited(told.run, spark, tmp_path)
+    epochs.subscribe("left")
+    epochs.run.attest("unsubscribed", "left", subscription="s1", frontier={FIRST: epochs.before[-1].offset})
+    epochs.run.receive("left", *epochs.before)
+    verdict = audited(epochs.run, spark, tmp_path)
     assert found(verdict) == {("G2", ""): 1, ("L1", "stopped"): 1}
     (loss,) = (example for example in verdict.examples if example["code"] == "L1")
-    assert (loss["origin"], loss["offset"]) == told.after[1]
+    assert (loss["origin"], loss["offset"]) == epochs.after[1]
 
 
 def test_record_appended_before_every_proxy_knew_of_the_epoch_is_owed_to_no_session(
@@ -191,10 +191,10 @@ def test_record_appended_before_every_proxy_knew_of_the_epoch_is_owed_to_no_sess
 
 
 def test_acknowledged_notification_that_no_epoch_declares_lost_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
-    told = scene(forwarded=True)
-    told.run.fact("proxies", "acknowledged", origin=FIRST, offsets=[told.lost[-1].offset + 100])
-    told.run.fact("proxies", "acknowledged", origin=SECOND, offsets=[told.after[-1].offset + 1])
-    verdict = audited(told.run, spark, tmp_path)
+    epochs = scene(forwarded=True)
+    epochs.run.fact("proxies", "acknowledged", origin=FIRST, offsets=[epochs.lost[-1].offset + 100])
+    epochs.run.fact("proxies", "acknowledged", origin=SECOND, offsets=[epochs.after[-1].offset + 1])
+    verdict = audited(epochs.run, spark, tmp_path)
     assert found(verdict) == {("G2", ""): 1, ("L1", ""): 2}
 
 

@@ -100,8 +100,8 @@ def test_without_keys_everything_is_open() -> None:
 def test_keys_meet_as_in_elvin(ours: set[tuple[Scheme, Side, bytes]], theirs: set[tuple[Scheme, Side, bytes]]) -> None:
     """By the rule of Elvin's routers, written down scheme by scheme: set by set of a scheme, each must intersect."""
 
-    def of(scheme: Scheme, side: Side, said: set[tuple[Scheme, Side, bytes]]) -> set[bytes]:
-        return {value for each, whose, value in said if (each, whose) == (scheme, side)}
+    def of(scheme: Scheme, side: Side, announced: set[tuple[Scheme, Side, bytes]]) -> set[bytes]:
+        return {value for each, whose, value in announced if (each, whose) == (scheme, side)}
 
     def both(scheme: Scheme, side: Side) -> bool:
         return bool(of(scheme, side, ours) & of(scheme, side, theirs))
@@ -113,7 +113,8 @@ def test_keys_meet_as_in_elvin(ours: set[tuple[Scheme, Side, bytes]], theirs: se
         for scheme in SIDES
     )
     one, other = (
-        Protection(tuple(Key(*each) for each in said if each[1] in SIDES[each[0]]), False) for said in (ours, theirs)
+        Protection(tuple(Key(*each) for each in announced if each[1] in SIDES[each[0]]), False)
+        for announced in (ours, theirs)
     )
     assert one.meets(other) == other.meets(one) == expected
 

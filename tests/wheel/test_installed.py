@@ -125,9 +125,9 @@ def test_a_users_own_modules_do_not_stand_in_the_way_of_a_proxy_and_its_clients(
     variables = {"PYTHONPATH": str(folder)}
     with Process("a", command, log=tmp_path / "a.log", env=variables, cwd=folder) as proxy:
         proxy.wait_until(lambda: port_open(port), timeout_s=START_S, what="listening")
-        heard = output(installed.python, "-c", CLIENTS, url, cwd=folder)
+        printed = output(installed.python, "-c", CLIENTS, url, cwd=folder)
         shown = output(installed.waypost, "sessions", "ls", "--proxy", url, cwd=folder, **variables)
-    assert heard == "45\n"
+    assert printed == "45\n"
     assert "travellers/alice" in shown
 
 

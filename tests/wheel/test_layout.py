@@ -138,7 +138,7 @@ def test_no_string_of_a_room_is_rewritten_by_mistake() -> None:
         for node in nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
                 text = node.value.encode(errors="ignore")
-                found |= {text[place:].split()[0].decode() for place in layout().named(text)}
+                found |= {text[index:].split()[0].decode() for index in layout().named(text)}
     assert found == {"chaos.model", "spark.connector.require(),"}
 
 

@@ -105,13 +105,13 @@ class Statement:
             return any(fact.number >= message.number for fact in facts)
         if isinstance(message, Gap):
             return any(fact.kind == FactKind.GAP and fact.origin == message.origin for fact in facts)
-        told = {
+        announced = {
             origin
             for fact in facts
             if fact.kind in PROMISES and fact.subscription == message.subscription
             for origin in fact.frontier
         }
-        return told.issuperset(message.above)
+        return announced.issuperset(message.above)
 
 
 def is_logged(node: Process, message: Acknowledged) -> bool:

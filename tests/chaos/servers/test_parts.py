@@ -64,7 +64,7 @@ def test_a_failed_build_leaves_nothing_behind(offer: Callable[..., list[str]], c
     offer(fail=True)
     with pytest.raises(Unreachable, match="the lamp broke"):
         parts.install()
-    assert [place.name for place in cache.iterdir()] == [".lamp.lock"]
+    assert [path.name for path in cache.iterdir()] == [".lamp.lock"]
     with pytest.raises(Unreachable, match="lamp is not installed"):
         parts.path("lamp")
 

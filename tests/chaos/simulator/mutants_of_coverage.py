@@ -48,7 +48,7 @@ from waypost.messages import Deliver, Delivery, Subscribe, Subscribed, Unsubscri
 from waypost.records import Effective, Forwarded, Progress, Record
 
 _arrive, _deliver, _publish = Session.arrive, DeliveryState.deliver, PublishHandler._append
-_effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkReceiver.receive
+_effective, _announce, _fold, _receive = SiteState._effective, SiteState._announce, SiteState.fold, LinkReceiver.receive
 _answered, _step = FilterRequester.answered, ForwardingFilter.step
 _wants = Subscription.wants
 _join, _withdraw = Session.join, ServedSessions.withdraw
@@ -200,7 +200,7 @@ def _accept_any_leader(self: Acceptance, record: Forwarded | Progress | Effectiv
 
 def _hear_past_holes(self: LinkReceiver, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
     self._expected = max(self._expected, message.number)
-    _heard(self, peer, message, now_ms)
+    _receive(self, peer, message, now_ms)
 
 
 # ---------------------------------------------------------------- ids, checkpoints, publishes

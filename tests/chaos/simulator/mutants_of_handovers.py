@@ -78,8 +78,8 @@ def _activate_as_it_was(self: Acquisitions, copy: Session, *, is_waited_for: boo
         self._served.serve(copy, copy.epoch, OwnedCause.RESTART)
 
 
-def _sweep_the_own_only(self: RowChecks, mine: Any, rows: Any, holds: Any) -> None:
-    _sweep(self, mine, (), holds)
+def _sweep_the_own_only(self: RowChecks, owned: Any, rows: Any, holds: Any) -> None:
+    _sweep(self, owned, (), holds)
 
 
 def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership | None) -> object:

@@ -69,13 +69,13 @@ def play_kept(name: str) -> list[str]:
 def play_scenario(name: str) -> list[str]:
     """Play one scenario; return what was wrong, and what it did not come to."""
 
-    def told() -> list[str]:
+    def narrative() -> list[str]:
         scenario = Scenario()
         lines = scenario.run((SCENARIOS / f"{name}.txt").read_text()).splitlines()
         never = [f"NEVER {line}" for line in lines if line.startswith("it did not come to this")]
         return never + verdict(scenario.world)
 
-    return _played(told)
+    return _played(narrative)
 
 
 def _played(run: Callable[[], list[str]]) -> list[str]:

@@ -17,7 +17,7 @@ move c a2
 run 1500"""
 
 
-def told(line: str) -> tuple[Scenario, list[str]]:
+def narrative_of(line: str) -> tuple[Scenario, list[str]]:
     scenario = Scenario()
     scenario.run(SETUP.format(line=line))
     return scenario, scenario.world.narrative
@@ -30,7 +30,7 @@ def refused(scenario: Scenario, proxy: str) -> dict[str, int]:
 
 
 def test_a_good_line_lets_a_handover_through_on_one_connection_each_way() -> None:
-    scenario, narrative = told("5")
+    scenario, narrative = narrative_of("5")
     assert "a2 serves s at epoch 2 (handover)" in narrative
     assert [way._introductions for way in scenario.world.channels.values()] == [1, 1]
     assert refused(scenario, "a1") == refused(scenario, "a2") == {}
@@ -52,7 +52,7 @@ def test_no_changed_byte_gets_past_the_seal(byte: int) -> None:
 
 
 def test_messages_in_flight_are_lost_with_their_connection() -> None:
-    scenario, narrative = told("5 breaks=1")
+    scenario, narrative = narrative_of("5 breaks=1")
     assert not any("a1 -> a2" in line for line in narrative)
     assert refused(scenario, "a1") == {}
     assert scenario.world.channels["a2", "a1"]._introductions == scenario.world.channels["a2", "a1"].frames > 3

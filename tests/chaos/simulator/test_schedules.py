@@ -40,8 +40,8 @@ def check(seed: int) -> None:
     if wrong:
         run = shrink(run, wrong[0].split()[0])
         world, wrong = run.play()
-        told = "\n".join([*world.trace[-150:], *wrong])
-        pytest.fail(f"seed {seed}, shrunk to {run}:\n{told}", pytrace=False)
+        narrative = "\n".join([*world.trace[-150:], *wrong])
+        pytest.fail(f"seed {seed}, shrunk to {run}:\n{narrative}", pytrace=False)
 
 
 @pytest.mark.parametrize("first", SEEDS[::STEP])
@@ -86,8 +86,8 @@ def test_random_schedules_have_the_faults_that_they_are_made_of() -> None:
     assert any(world.reused_names for world in worlds)
     assert any(len(world.journal) < len(world.facts) for world in worlds)
     assert sum(len(world.clients["c"].delivered) for world in worlds) > 200
-    told = "\n".join(line for world in worlds for line in world.trace)
-    assert [fault for fault in FAULTS if fault not in told] == []
+    narrative = "\n".join(line for world in worlds for line in world.trace)
+    assert [fault for fault in FAULTS if fault not in narrative] == []
 
 
 def keeps_all(run: Schedule) -> bool:

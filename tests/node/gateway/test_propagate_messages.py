@@ -65,13 +65,15 @@ def test_forms_of_the_paper_are_read_and_written() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in LeaseMessageType if kind is not LeaseMessageType.LEASE_GRANTED])
 def test_a_request_has_a_peer_and_perhaps_its_advertisement(kind: LeaseMessageType) -> None:
     advertisement = "<jxta:PA>\n <Name>a &amp; b</Name>\r\n</jxta:PA> "
-    for said in (LeaseMessage(type=kind, peer="p"), LeaseMessage(type=kind, peer="p", advertisement=advertisement)):
-        assert decode(encode(said)) == said
+    for document in (LeaseMessage(type=kind, peer="p"), LeaseMessage(type=kind, peer="p", advertisement=advertisement)):
+        assert decode(encode(document)) == document
 
 
 def test_what_does_not_matter_is_not_looked_at() -> None:
-    said = f'<!-- a -->\n<jxta:PropagateMessage xmlns:jxta="http://x"> <ID> 7\n</ID><TTL a="b">2</TTL>{"<!-- b -->"}'
-    assert decode(said + "</jxta:PropagateMessage>\n") == PropagateHeader(ttl=2, id="7")
+    document = (
+        f'<!-- a -->\n<jxta:PropagateMessage xmlns:jxta="http://x"> <ID> 7\n</ID><TTL a="b">2</TTL>{"<!-- b -->"}'
+    )
+    assert decode(document + "</jxta:PropagateMessage>\n") == PropagateHeader(ttl=2, id="7")
     assert decode(header("<TTL>1</TTL>", "<Path>a<![CDATA[&b]]></Path>")) == PropagateHeader(ttl=1, path=("a&b",))
 
 

@@ -99,9 +99,9 @@ class PeerOf:
 
     async def lease(self) -> LeaseMessage:
         await self.say("LeaseRequest")
-        heard = await self.hear()
-        assert isinstance(heard, LeaseMessage)
-        return heard
+        received = await self.hear()
+        assert isinstance(received, LeaseMessage)
+        return received
 
     async def propagate(self, n: int, header: PropagateHeader) -> None:
         await self.connection.send(json.dumps({"JxtaPropagate": encode(header), "Notification": {"n": n}}))
@@ -111,8 +111,8 @@ class PeerOf:
 
 
 @asynccontextmanager
-async def peer(place: Served, name: str, *, leased: bool = True) -> AsyncIterator[PeerOf]:
-    async with connect(place.url) as connection:
+async def peer(listener: Served, name: str, *, leased: bool = True) -> AsyncIterator[PeerOf]:
+    async with connect(listener.url) as connection:
         made = PeerOf(connection, name)
         if leased:
             granted = await made.lease()
@@ -120,10 +120,10 @@ async def peer(place: Served, name: str, *, leased: bool = True) -> AsyncIterato
         yield made
 
 
-async def once_effective(cluster: Cluster, place: Served, *peers: PeerOf) -> None:
+async def once_effective(cluster: Cluster, listener: Served, *peers: PeerOf) -> None:
     """Return when what is published anywhere reaches the peers."""
     for one in peers:
-        await place.gateway.leased[one.name]._receiver.wait_effective("require(n)", ["A/0", "B/0"])  # type: ignore[union-attr]
+        await listener.gateway.leased[one.name]._receiver.wait_effective("require(n)", ["A/0", "B/0"])  # type: ignore[union-attr]
 
 
 async def test_message_crosses_the_federation_and_pays_at_each_gateway(cluster: Cluster) -> None:
@@ -176,14 +176,14 @@ def served(cluster: Cluster, name: str) -> bool:
 
 
 async def test_lease_that_is_not_renewed_frees_all_that_is_held_for_the_peer(cluster: Cluster) -> None:
-    async with serving(settings(cluster, "a1", lease_s=2)) as place:
-        async with peer(place, "idle") as idle, peer(place, "busy") as busy:
+    async with serving(settings(cluster, "a1", lease_s=2)) as listener:
+        async with peer(listener, "idle") as idle, peer(listener, "busy") as busy:
             assert served(cluster, "idle") and served(cluster, "busy")
-            heard = asyncio.create_task(idle.hear())
-            while not heard.done():
+            received = asyncio.create_task(idle.hear())
+            while not received.done():
                 assert (await busy.lease()).lease_ms == 2_000
                 await asyncio.sleep(0.3)
-            assert (await heard).type is LeaseMessageType.LEASE_CANCELLED
+            assert (await received).type is LeaseMessageType.LEASE_CANCELLED
             with pytest.raises(ConnectionClosed, match="not renewed"):
                 await idle.hear()
             await until_seen(lambda: not served(cluster, "idle"), "the session is deleted")
@@ -193,10 +193,10 @@ async def test_lease_that_is_not_renewed_frees_all_that_is_held_for_the_peer(clu
 
 
 async def test_lease_is_cancelled_by_its_peer_and_by_no_other(cluster: Cluster) -> None:
-    async with serving(settings(cluster, "a1", peers=2)) as place, peer(place, "kept") as kept:
-        await once_effective(cluster, place, kept)
-        async with peer(place, "ended") as ended:
-            async with peer(place, "third", leased=False) as third:
+    async with serving(settings(cluster, "a1", peers=2)) as listener, peer(listener, "kept") as kept:
+        await once_effective(cluster, listener, kept)
+        async with peer(listener, "ended") as ended:
+            async with peer(listener, "third", leased=False) as third:
                 assert (await third.lease()).type is LeaseMessageType.LEASE_CANCELLED
             await ended.say("LeaseCancelRequest")
             assert (await ended.hear()).type is LeaseMessageType.LEASE_CANCELLED
@@ -205,7 +205,7 @@ async def test_lease_is_cancelled_by_its_peer_and_by_no_other(cluster: Cluster) 
             await ended.propagate(1, PropagateHeader(ttl=3))
             assert (await ended.hear()).type is LeaseMessageType.LEASE_CANCELLED
             assert (await ended.lease()).type is LeaseMessageType.LEASE_GRANTED
-        async with peer(place, "thief", leased=False) as thief:
+        async with peer(listener, "thief", leased=False) as thief:
             thief.name = "kept"
             assert (await thief.lease()).type is LeaseMessageType.LEASE_CANCELLED
             await thief.say("LeaseCancelRequest")
@@ -240,11 +240,11 @@ HOSTILE: list[str | bytes] = [
 
 
 async def test_hostile_frames_cost_their_own_connection_and_nobody_else(cluster: Cluster) -> None:
-    async with serving(settings(cluster, "a1")) as place, peer(place, "bystander") as bystander:
-        await once_effective(cluster, place, bystander)
+    async with serving(settings(cluster, "a1")) as listener, peer(listener, "bystander") as bystander:
+        await once_effective(cluster, listener, bystander)
         async with waypost.produce("plain", proxy=cluster.proxies["a1"].url) as producer:
             for n, frame in enumerate(HOSTILE):
-                async with peer(place, "hostile") as hostile:
+                async with peer(listener, "hostile") as hostile:
                     await hostile.connection.send(frame)
                     with pytest.raises(ConnectionClosed) as closed:
                         while True:
@@ -254,7 +254,7 @@ async def test_hostile_frames_cost_their_own_connection_and_nobody_else(cluster:
                     assert closed.value.rcvd.code in (1008, 1009), (frame[:80], closed.value.rcvd)
                 await producer.publish({"n": n})
             assert await bystander.numbers(len(HOSTILE)) == [*range(len(HOSTILE))]
-        found = await asyncio.to_thread(place.status)
+        found = await asyncio.to_thread(listener.status)
         # A frame that is too large is refused by the library.
         assert (found["refused"], found["published"]) == (len(HOSTILE) - 1, 0)
 
@@ -263,38 +263,38 @@ async def test_peer_that_reads_nothing_is_let_go_and_gets_all_of_it_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "ARRIVED_S", 1.0)
-    async with serving(settings(cluster, "a1")) as place:
-        async with connect(place.url, max_queue=1) as connection:
+    async with serving(settings(cluster, "a1")) as listener:
+        async with connect(listener.url, max_queue=1) as connection:
             deaf = PeerOf(connection, "deaf")
             await deaf.lease()
-            await once_effective(cluster, place, deaf)
+            await once_effective(cluster, listener, deaf)
             connection.transport.pause_reading()
             async with waypost.produce("plain", proxy=cluster.proxies["a1"].url) as producer:
                 for n in range(50):
                     await producer.publish({"n": n})
-            await until(lambda: "deaf" not in place.gateway.leased, "it is let go")
+            await until(lambda: "deaf" not in listener.gateway.leased, "it is let go")
             connection.transport.abort()
-        async with peer(place, "deaf") as again:
+        async with peer(listener, "deaf") as again:
             assert await again.numbers(50) == [*range(50)]
 
 
 async def test_forged_headers_and_notifications_too_large_for_a_frame_stop_no_peer(cluster: Cluster) -> None:
     forged: dict[str, Value] = {"Propagate-TTL": 5, "Propagate-Path": "a\na", "Propagate-ID": "x"}
-    async with serving(settings(cluster, "a1")) as place, peer(place, "steady") as steady:
-        await once_effective(cluster, place, steady)
+    async with serving(settings(cluster, "a1")) as listener, peer(listener, "steady") as steady:
+        await once_effective(cluster, listener, steady)
         async with waypost.produce("plain", proxy=cluster.proxies["a1"].url) as producer:
             await producer.publish({"n": 1})
             await producer.publish({"n": 2, **forged})
             await producer.publish({"n": 3, "large": "\x01" * 200_000})
             await producer.publish({"n": 4})
         assert await steady.numbers(3) == [1, 2, 4]
-        found = await asyncio.to_thread(place.status)
+        found = await asyncio.to_thread(listener.status)
         assert found["dropped"] == {"too large": 1}
 
 
 async def test_peer_that_renews_while_its_publish_waits_keeps_its_lease(cluster: Cluster) -> None:
     proxy = cluster.proxies["a1"]
-    async with serving(settings(cluster, "a1", lease_s=2)) as place, peer(place, "renewing") as renewing:
+    async with serving(settings(cluster, "a1", lease_s=2)) as listener, peer(listener, "renewing") as renewing:
         proxy.process.pause()
         try:
             await renewing.propagate(1, PropagateHeader(ttl=3))
@@ -309,15 +309,15 @@ async def test_peer_that_renews_while_its_publish_waits_keeps_its_lease(cluster:
 
 
 async def test_page_of_a_browser_is_no_peer(cluster: Cluster) -> None:
-    async with serving(settings(cluster, "a1")) as place:
+    async with serving(settings(cluster, "a1")) as listener:
         with pytest.raises(Exception, match="403"):
-            await connect(place.url, origin="https://example.org")  # type: ignore[arg-type]
+            await connect(listener.url, origin="https://example.org")  # type: ignore[arg-type]
 
 
 async def test_what_cannot_be_served_is_said_in_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "ATTACH_S", 1.0)
-    async with serving(settings(cluster, "a1")) as place:
+    async with serving(settings(cluster, "a1")) as listener:
         with pytest.raises(InUse, match=r"cannot listen on .*: Address already in use"):
-            await Gateway(settings(cluster, "a1", port=int(place.url.rpartition(":")[2]))).run(print)
+            await Gateway(settings(cluster, "a1", port=int(listener.url.rpartition(":")[2]))).run(print)
     with pytest.raises(NoProxy, match=r"127\.0\.0\.1:9"):
         await Gateway(replace(settings(cluster, "a1"), proxy="ws://127.0.0.1:9")).run(print)

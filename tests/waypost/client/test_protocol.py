@@ -151,12 +151,12 @@ def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowled
     protocol.message(deliver(1, 4, ranked(4, 6)))
     assert [entry.offset for entry, *_ in protocol.next_items(1)] == [4]
     protocol.acknowledge()
-    (said,) = [said for said in protocol.take_messages() if isinstance(said, Acknowledge) and said.selective]
-    assert (said.through, said.frontier, said.selective) == (0, {A: 0}, {A: [2, 3, 4]})
+    (ack,) = [ack for ack in protocol.take_messages() if isinstance(ack, Acknowledge) and ack.selective]
+    assert (ack.through, ack.frontier, ack.selective) == (0, {A: 0}, {A: [2, 3, 4]})
     assert protocol.state.frontier == {A: 0}
     assert [entry.offset for entry, *_ in protocol.next_items()] == [1]
     protocol.flush_acks()
-    assert [said.through for said in protocol.take_messages() if isinstance(said, Acknowledge)] == [
+    assert [ack.through for ack in protocol.take_messages() if isinstance(ack, Acknowledge)] == [
         2,
         3,
         4,
@@ -226,28 +226,28 @@ def test_a_batch_is_acknowledged_when_the_application_asks_for_the_next_one() ->
     assert protocol.next_items()
     assert protocol.take_messages() == []
     protocol.next_items()
-    (acknowledge,) = protocol.take_messages()
-    assert isinstance(acknowledge, Acknowledge)
-    assert acknowledge.through == 5
+    (ack,) = protocol.take_messages()
+    assert isinstance(ack, Acknowledge)
+    assert ack.through == 5
 
 
 def test_a_batch_of_repeats_only_is_acknowledged_at_once() -> None:
     protocol = attached_protocol(ReceiverState(frontier={A: 9}))
     protocol.message(deliver(1, 4, entry(A, 3)))
-    (acknowledge,) = protocol.take_messages()
-    assert isinstance(acknowledge, Acknowledge)
-    assert acknowledge.through == 4
+    (ack,) = protocol.take_messages()
+    assert isinstance(ack, Acknowledge)
+    assert ack.through == 4
 
 
 def test_attestations_are_one_per_origin_with_digests_and_are_repeated_until_confirmed() -> None:
     protocol = attached_protocol()
     protocol.message(deliver(1, 3, entry(A, 1, 1), entry(B, 5, 2), entry(A, 2, 3)))
     given(protocol)
-    (acknowledge,) = protocol.take_messages()
-    assert isinstance(acknowledge, Acknowledge)
-    said = [(attestation.number, attestation.origin, attestation.offsets) for attestation in acknowledge.attestations]
-    assert said == [(1, A, [1, 2]), (2, B, [5])]
-    assert acknowledge.attestations[0].digests == [zlib.crc32(b"\x80")] * 2
+    (ack,) = protocol.take_messages()
+    assert isinstance(ack, Acknowledge)
+    attested = [(attestation.number, attestation.origin, attestation.offsets) for attestation in ack.attestations]
+    assert attested == [(1, A, [1, 2]), (2, B, [5])]
+    assert ack.attestations[0].digests == [zlib.crc32(b"\x80")] * 2
     protocol.message(Attested(1))
     protocol.disconnected()
     connect(protocol, epoch=2)
@@ -263,7 +263,7 @@ def test_an_acknowledgement_never_goes_to_another_connection_than_its_delivery()
     connect(protocol, epoch=2)
     protocol.take_messages()
     protocol.next_items()
-    assert not [said for said in protocol.take_messages() if isinstance(said, Acknowledge) and said.through]
+    assert not [ack for ack in protocol.take_messages() if isinstance(ack, Acknowledge) and ack.through]
 
 
 def test_unsaidd_publishes_are_sent_again_in_order_on_the_next_connection() -> None:
@@ -359,8 +359,8 @@ def test_entries_not_taken_before_a_reattach_come_after_it_and_none_twice() -> N
     )
     protocol.message(deliver(1, 3, entry(A, 2), entry(A, 3)))
     assert given(protocol) == [(A, 3)]
-    said = [message for message in protocol.take_messages() if isinstance(message, Acknowledge)]
-    attested = [offset for message in said for attestation in message.attestations for offset in attestation.offsets]
+    acks = [message for message in protocol.take_messages() if isinstance(message, Acknowledge)]
+    attested = [offset for message in acks for attestation in message.attestations for offset in attestation.offsets]
     assert sorted(set(attested)) == [1, 2, 3]
 
 
@@ -405,8 +405,8 @@ def test_publish_reports_its_coordinate() -> None:
     protocol.publish(b"y")
     protocol.flush()
     protocol.message(Acknowledged(0, A, [10, 11]))
-    told = [event for event in protocol.take_events() if isinstance(event, Published)]
-    assert [(published.sequence, published.coordinate) for published in told] == [
+    answers = [event for event in protocol.take_events() if isinstance(event, Published)]
+    assert [(published.sequence, published.coordinate) for published in answers] == [
         (0, Coordinate(A, 10)),
         (1, Coordinate(A, 11)),
     ]
@@ -422,9 +422,9 @@ def test_a_publish_that_the_log_may_have_is_sent_again_and_a_refused_one_is_not(
     assert [publish.first for publish in protocol.take_messages() if isinstance(publish, Publish)] == [0]
     protocol.take_events()
     protocol.message(Problem("BAD_NOTIFICATION", "no", "bodies[0]", AboutPublish(0)))
-    (told,) = [event for event in protocol.take_events() if isinstance(event, Published)]
-    assert told.error is not None
-    assert told.error.code == "BAD_NOTIFICATION"
+    (answer,) = [event for event in protocol.take_events() if isinstance(event, Published)]
+    assert answer.error is not None
+    assert answer.error.code == "BAD_NOTIFICATION"
 
 
 def test_frames_of_publishes_are_bounded() -> None:
@@ -493,8 +493,8 @@ def test_a_session_that_is_not_there_when_we_come_back_was_deleted_and_is_not_ma
     assert not attach.create
     protocol.message(Welcome(1, ProxyId("b"), SiteId("B"), "f"))
     protocol.message(Problem("NOT_FOUND", "there is no session s", "session", AboutSession("s")))
-    (told,) = [event for event in protocol.take_events() if isinstance(event, Refusal)]
-    assert isinstance(told.error, SessionDeleted)
+    (answer,) = [event for event in protocol.take_events() if isinstance(event, Refusal)]
+    assert isinstance(answer.error, SessionDeleted)
     protocol.attach()
     (attach,) = [message for message in protocol.take_messages() if isinstance(message, Attach)]
     assert attach.create
@@ -506,8 +506,8 @@ def test_detach_in_the_middle_of_a_delivery_attests_the_part_that_was_taken() ->
     assert len(protocol.next_items(2)) == 2
     protocol.flush_acks()
     detach = protocol.detach()
-    (said,) = [message for message in protocol.take_messages() if isinstance(message, Acknowledge)]
-    assert (said.through, [attestation.offsets for attestation in said.attestations]) == (0, [[0, 1]])
+    (ack,) = [message for message in protocol.take_messages() if isinstance(message, Acknowledge)]
+    assert (ack.through, [attestation.offsets for attestation in ack.attestations]) == (0, [[0, 1]])
     assert detach.frontier == {A: 1}
 
 
@@ -519,7 +519,7 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
     protocol.flush_acks()
     protocol.disconnected()
     connect(protocol, epoch=2)
-    sizes = [len(said.attestations) for said in protocol.take_messages() if isinstance(said, Acknowledge)]
+    sizes = [len(ack.attestations) for ack in protocol.take_messages() if isinstance(ack, Acknowledge)]
     assert sizes == [ATTESTATIONS, 2]
 
 
@@ -536,9 +536,9 @@ def test_reconnect_neither_acknowledges_nor_repeats_entries_in_the_hands_of_the_
     protocol.message(deliver(2, 4, entry(A, 1), entry(A, 2), entry(A, 3), entry(A, 4)))
     assert protocol.take_messages() == []
     assert given(protocol) == [(A, 3), (A, 4)]
-    (acknowledge,) = protocol.take_messages()
-    assert isinstance(acknowledge, Acknowledge) and acknowledge.through == 4
-    attested = [(attestation.epoch, attestation.proxy, attestation.offsets) for attestation in acknowledge.attestations]
+    (ack,) = protocol.take_messages()
+    assert isinstance(ack, Acknowledge) and ack.through == 4
+    attested = [(attestation.epoch, attestation.proxy, attestation.offsets) for attestation in ack.attestations]
     assert attested == [(1, "a", [1, 2]), (2, "b", [3, 4])]
     assert protocol.state.frontier == {A: 4}
 
@@ -571,7 +571,7 @@ def test_manual_entries_kept_over_a_reconnect_can_still_be_returned_by_nack() ->
     assert [entry[0].offset for _ in range(2) for entry in protocol.next_items(manual_ack=True)] == [1, 2, 3, 4]
     protocol.acknowledge()
     assert protocol.state.frontier == {A: 4}
-    assert [said.through for said in protocol.take_messages() if isinstance(said, Acknowledge)] == [4]
+    assert [ack.through for ack in protocol.take_messages() if isinstance(ack, Acknowledge)] == [4]
 
 
 def test_all_that_was_in_hand_and_comes_again_after_it_was_had_is_acknowledged_at_once() -> None:
@@ -583,8 +583,8 @@ def test_all_that_was_in_hand_and_comes_again_after_it_was_had_is_acknowledged_a
     protocol.next_items()
     protocol.take_messages()
     protocol.message(deliver(2, 1, entry(A, 1)))
-    (acknowledge,) = protocol.take_messages()
-    assert isinstance(acknowledge, Acknowledge) and acknowledge.through == 1
+    (ack,) = protocol.take_messages()
+    assert isinstance(ack, Acknowledge) and ack.through == 1
     assert [attestation.offsets for attestation in protocol.state.unconfirmed] == [[1]]
 
 
@@ -619,7 +619,7 @@ def test_acknowledgement_has_the_number_of_received_gaps() -> None:
     protocol.message(deliver(1, 4, entry(A, 4)))
     protocol.next_items()
     protocol.next_items()
-    assert [said.gaps for said in protocol.take_messages() if isinstance(said, Acknowledge)] == [1]
+    assert [ack.gaps for ack in protocol.take_messages() if isinstance(ack, Acknowledge)] == [1]
 
 
 def test_gaps_are_counted_anew_where_two_attaches_of_one_connection_are_answered() -> None:
@@ -647,8 +647,8 @@ def test_recreated_session_is_not_taken_for_the_deleted_one() -> None:
     protocol.take_messages()
     protocol.message(MADE_ANEW)
     assert not any(isinstance(message, Delete) for message in protocol.take_messages())
-    told = protocol.take_events()[-1]
-    assert isinstance(told, Deleted)
+    answer = protocol.take_events()[-1]
+    assert isinstance(answer, Deleted)
     assert not protocol.attached
     protocol.attach()
     assert [attach.epoch for attach in protocol.take_messages() if isinstance(attach, Attach)] == [0]
