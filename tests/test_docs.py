@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import importlib.util
+import io
 import itertools
 import re
 import runpy
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import pytest
 from bench.__main__ import NAMES
 from handover.source import SourceState
 from handover.target import TargetState
+from node.cli.app import main
 from waypost import facts, queue, records
 
 ROOT = Path(__file__).parent.parent
@@ -75,9 +77,12 @@ def rows_of_failures() -> dict[int, str]:
 @cache
 def help_of(*words: str) -> str:
     """Return what `waypost WORDS --help` prints; nothing if there is no such command."""
-    waypost = str(Path(sys.executable).with_name("waypost"))
-    done = subprocess.run([waypost, *words, "--help"], capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout if done.returncode == 0 else ""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", ["waypost", *words, "--help"])
+        with contextlib.redirect_stderr(io.StringIO()), pytest.raises(SystemExit) as end:
+            main()
+    return printed.getvalue() if end.value.code == 0 else ""
 
 
 def calls() -> Iterator[list[str]]:

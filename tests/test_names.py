@@ -7,9 +7,9 @@ import importlib
 import inspect
 import pkgutil
 import re
-import tokenize
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,9 +42,33 @@ PRONOUN = re.compile(r"\b(?:he|him|his)\b")
 MAX_POSITIONAL = 5
 
 
-def identifiers(source: Path) -> set[str]:
-    with source.open("rb") as file:
-        return {token.string.lstrip("_") for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
+@cache
+def nodes(source: Path) -> list[ast.AST]:
+    """Return all nodes of a module's code."""
+    return list(ast.walk(ast.parse(source.read_text())))
+
+
+@cache
+def identifiers(source: Path) -> frozenset[str]:
+    """Return the names in a module's code, without underscores before them."""
+    found: set[str] = set()
+    for node in nodes(source):
+        match node:
+            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.keyword(arg=str() as word):
+                found.add(word)
+            case ast.FunctionDef(name=word) | ast.AsyncFunctionDef(name=word) | ast.ClassDef(name=word):
+                found.add(word)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                found.update(part for alias in aliases for part in f"{alias.name}.{alias.asname or ''}".split("."))
+            case ast.MatchAs(name=str() as word) | ast.MatchStar(name=str() as word):
+                found.add(word)
+            case ast.Global(names=words) | ast.Nonlocal(names=words) | ast.MatchClass(kwd_attrs=words):
+                found.update(words)
+            case ast.ExceptHandler(name=str() as word):
+                found.add(word)
+            case _:
+                pass
+    return frozenset(word.lstrip("_") for word in found)
 
 
 def test_words_of_the_first_build_do_not_come_back() -> None:
@@ -63,7 +87,7 @@ def test_parts_of_identifiers_are_words_of_the_field() -> None:
 
 def descriptions(source: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of the descriptions that stand below an attribute or a constant."""
-    for node in ast.walk(ast.parse(source.read_text())):
+    for node in nodes(source):
         body = getattr(node, "body", None)
         for above, below in pairwise(body) if isinstance(body, list) else ():
             is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
@@ -136,7 +160,7 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> s
 def test_documented_arguments_are_the_real_ones(source: Path) -> None:
     wrong = {
         f"{node.name}, line {node.lineno}": sorted(set(documented) - parameters(node))
-        for node in ast.walk(ast.parse(source.read_text()))
+        for node in nodes(source)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         for documented in [documented_arguments(ast.get_docstring(node) or "")]
         if set(documented) - parameters(node)
@@ -144,38 +168,28 @@ def test_documented_arguments_are_the_real_ones(source: Path) -> None:
     assert wrong == {}
 
 
-def code_words(source: str) -> set[str]:
+def code_words(source: Path) -> set[str]:
     """Return the names of a module's code, and the words of its literals that are no docstrings."""
-    tree = ast.parse(source)
     prose = {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        id(node.value) for node in nodes(source) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Constant(value=str() as text) if id(node) not in prose:
-                found.update(re.findall(r"\w+", text))
-            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.keyword(arg=str() as word):
-                found.add(word)
-            case ast.FunctionDef(name=word) | ast.AsyncFunctionDef(name=word) | ast.ClassDef(name=word):
-                found.add(word)
-            case ast.Import() | ast.ImportFrom():
-                found.update(part for alias in node.names for part in alias.name.split("."))
-            case _:
-                pass
-    return found
+    literals = (
+        node.value
+        for node in nodes(source)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+    )
+    return {*identifiers(source), *(word.lstrip("_") for text in literals for word in re.findall(r"\w+", text))}
 
 
 def test_names_in_docstrings_of_code_are_names_of_that_code() -> None:
     """A rename by a script leaves what stands between backticks in prose."""
     python = [path for path in SOURCES if path.suffix == ".py"]
-    known = {path: code_words(path.read_text()) for path in python}
-    everywhere = set().union(*known.values())
+    everywhere = set().union(*map(code_words, python))
     stale = {}
     for path in python:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-                named = re.findall(r"(?<!`)`([a-z_]\w*)`(?!`)", ast.get_docstring(node) or "")
+                named = re.findall(r"(?<!`)`_*([a-z]\w*)`(?!`)", ast.get_docstring(node) or "")
                 if wrong := sorted(set(named) - everywhere):
                     stale[f"{name(path)} {getattr(node, 'name', '')}"] = wrong
     assert stale == {}
@@ -188,7 +202,7 @@ def test_no_module_gives_one_name_two_values() -> None:
         if path.suffix == ".py":
             targets = [
                 target.id
-                for node in ast.parse(path.read_text()).body
+                for node in nodes(path)[0].body  # type: ignore[attr-defined]
                 if isinstance(node, ast.Assign | ast.AnnAssign)
                 for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
                 if isinstance(target, ast.Name)
