@@ -15,13 +15,12 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from types import FrameType
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 import uvloop
 from structlog.typing import Processor
 
-from discovery.announce import Announcement, announce
 from node.configuration.config import NodeConfig, authority
 from node.configuration.log_output import LogOutput
 from node.health.repeated_lines import RepeatedLines
@@ -45,6 +44,9 @@ from waypost.errors import (
     WaypostError,
 )
 from waypost.identity import Incarnation, new_incarnation
+
+if TYPE_CHECKING:
+    from discovery.announce import Announcement
 
 log = structlog.get_logger("waypost")
 ANNOUNCE_AGAIN_S = 30.0
@@ -194,8 +196,7 @@ async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Ev
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(node.run(), name="node")]
         if config.discovery:
-            announcement = partial(_announcement, config, url, node)
-            tasks.append(group.create_task(_announce(announcement), name="announcement"))
+            tasks.append(group.create_task(_announce(partial(_announcement, config, url, node)), name="announcement"))
         await stop.wait()
         log.info("shutting down", sessions=len(node.engine.sessions) if node.engine else 0)
         for task in tasks:
@@ -211,15 +212,17 @@ async def _serve_web(server: Server, listener: socket.socket) -> None:
 
 async def _announce(announcement: Callable[[], Announcement]) -> None:
     """Announce the node, again and again. One that nobody finds by mDNS serves all the same."""
-    was_said = False
+    from discovery.announce import announce
+
+    was_logged = False
     while True:
         try:
             await endless("announcement", announce(announcement))
         except Unreachable as error:
             # The network may come back, or come for the first time; until then there is nothing new to say.
-            if not was_said:
+            if not was_logged:
                 log.warning("no mDNS announcement; clients need the address", error=str(error))
-            was_said = True
+            was_logged = True
         except Exception as error:
             log.warning("the mDNS announcement ended; it begins again", error=str(error), again_s=ANNOUNCE_AGAIN_S)
         await asyncio.sleep(ANNOUNCE_AGAIN_S)
@@ -227,6 +230,8 @@ async def _announce(announcement: Callable[[], Announcement]) -> None:
 
 def _announcement(config: NodeConfig, url: str, node: Node) -> Announcement:
     """Return what is announced of the node now."""
+    from discovery.announce import Announcement
+
     if node.engine is None:
         return Announcement(config.name, config.site, url)
     served = sum(session.role is Role.SERVING for session in node.engine.sessions.values())

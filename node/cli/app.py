@@ -31,6 +31,7 @@ from node.cli.options import (
     with_settings,
 )
 from node.configuration.config import load_serving
+from node.resources.garbage_collection import importing
 from waypost.errors import BadArgument, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
 from waypost.terminal import printable
@@ -93,7 +94,8 @@ def serve(
 
     Example: waypost serve --name a --site A --neighbours B --data run
     """
-    from node.service import run, set_up_logging
+    with importing():
+        from node.service import run, set_up_logging
 
     set_up_logging(json=json_)
     chosen = load_serving(settings, config)

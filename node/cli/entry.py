@@ -17,7 +17,10 @@ def main() -> None:
     if is_heeded:
         # In the middle of an import it would be told by a traceback, in the words of whatever is being imported.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
-    from node.cli.app import main as run
+    from node.resources.garbage_collection import importing
+
+    with importing():
+        from node.cli.app import main as run
 
     if is_heeded:
         signal.signal(signal.SIGINT, signal.default_int_handler)

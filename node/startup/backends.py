@@ -16,7 +16,6 @@ import structlog
 from federation.credentials import Credentials
 from federation.endpoints import Endpoints
 from federation.journal_segments import Rotation
-from federation.kafka.replication import Replication
 from federation.ports import Changelog, Journal, LeaseRenewer, Registry, SiteLog
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import Dependency
@@ -29,6 +28,7 @@ from waypost.identity import Incarnation
 if TYPE_CHECKING:
     from federation.embedded.registry import EmbeddedRegistry
     from federation.etcd import EtcdRegistry
+    from federation.kafka.replication import Replication
 
 log = structlog.get_logger("waypost")
 START_S = 4.0
@@ -241,6 +241,7 @@ def _embedded(config: NodeConfig, incarnation: Incarnation) -> tuple[SiteLog, Ch
 
 def _kafka(config: NodeConfig, incarnation: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
     from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
+    from federation.kafka.replication import Replication
 
     common = _KafkaSettings(
         replication=Replication(config.replication or None, config.min_insync or None),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from discovery import announce
 from discovery.announce import Announcement
 from node import service
 from node.configuration.config import NodeConfig, load_config
@@ -75,7 +76,7 @@ async def test_a_node_that_cannot_be_announced_serves_all_the_same(
         asyncio.get_running_loop().call_later(0.2, stop.set)
         raise Unreachable("no multicast here", field="discovery")
 
-    monkeypatch.setattr(service, "announce", fail)
+    monkeypatch.setattr(announce, "announce", fail)
     assert (await serve(configuration(tmp_path, discovery=True), stop)).startswith("ws://127.0.0.1:")
 
 
@@ -87,10 +88,17 @@ async def test_announcement_has_the_advertised_address(tmp_path: Path, monkeypat
         announced.append(current())
         stop.set()
 
-    monkeypatch.setattr(service, "announce", hear)
+    monkeypatch.setattr(announce, "announce", hear)
     settings = {"discovery": True, "name": "n", "site": "S", "advertise": "wss://proxy.example:443"}
     assert await serve(configuration(tmp_path, **settings), stop) == "wss://proxy.example:443"
     assert announced == [Announcement("n", "S", "wss://proxy.example:443")]
+
+
+def test_a_node_imports_no_client_of_servers_that_it_does_not_use() -> None:
+    """Each would lengthen the start of every node."""
+    code = "import sys, node.service; print(sorted({'aiokafka', 'grpc', 'zeroconf', 'pyspark'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
 
 
 async def test_a_network_that_comes_later_has_the_announcement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +111,7 @@ async def test_a_network_that_comes_later_has_the_announcement(tmp_path: Path, m
             raise Unreachable("no multicast here", field="discovery")
         stop.set()
 
-    monkeypatch.setattr(service, "announce", fail_at_first)
+    monkeypatch.setattr(announce, "announce", fail_at_first)
     monkeypatch.setattr(service, "ANNOUNCE_AGAIN_S", 0.05)
     await serve(configuration(tmp_path, discovery=True), stop)
     assert tries >= 3
