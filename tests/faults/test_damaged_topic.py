@@ -54,7 +54,7 @@ def batch_at(data: bytearray, number: int) -> int:
     return at
 
 
-@pytest.mark.parametrize("place", ["a body", "the head of a batch"])
+@pytest.mark.parametrize("what", ["a body", "the head of a batch"])
 async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Path, what: str) -> None:
     with KafkaServer(tmp_path) as broker:
         log = KafkaSiteLog(broker.bootstrap, TOPIC)

@@ -297,7 +297,7 @@ async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longe
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stdin", "said"),
+    ("arguments", "stdin", "expected"),
     [
         (("sub", "n > 0", "-f", "{n"), "", "REFUSED: format: '{n' is no format"),
         (("sub", "n > 0", "-f", "{}"), "", "REFUSED: format: '{}' names an attribute by its position"),

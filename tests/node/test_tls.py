@@ -146,7 +146,7 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
         ({"tls-key": ""}, "tls_key: it is missing"),
         ({"tls-ca": "/nowhere"}, "tls_ca: /nowhere is no file"),

@@ -255,7 +255,9 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("end", "role", "outcome", "cause", "said"), ENDS, ids=[f"{e[1]} {e[2]} {e[3]}" for e in ENDS])
+@pytest.mark.parametrize(
+    ("end", "role", "outcome", "cause", "last_fact"), ENDS, ids=[f"{e[1]} {e[2]} {e[3]}" for e in ENDS]
+)
 def test_handover_is_counted_once_by_outcome_and_cause(
     end: object, role: str, outcome: str, cause: str, last_fact: str
 ) -> None:

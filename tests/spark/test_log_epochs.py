@@ -69,7 +69,7 @@ class Scene:
         self.run.subscribe(session, expression, {FIRST: above, "B/0": -1})
         self.run.drain(session, EVERYTHING)
 
-    def epochs(self, session: str, first: int = 0) -> None:
+    def announce_gap(self, session: str, first: int = 0) -> None:
         offsets = [self.lost[first].offset, self.lost[-1].offset]
         self.run.attest("gap", session, origin=FIRST, offsets=offsets, cause=GapCause.LOG_LOST)
 
@@ -103,12 +103,12 @@ def found(verdict: Verdict) -> Counter[tuple[str, str]]:
 def test_lost_notification_that_every_receiver_has_and_another_log_knows_is_in_order(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    epochs = scene(forwarded=True)
-    verdict = audited(epochs.run, spark, tmp_path)
+    lossy = scene(forwarded=True)
+    verdict = audited(lossy.run, spark, tmp_path)
     assert (verdict.verdict, verdict.counts) == ("ok", {"G2": 1}), verdict.examples
     (end,) = verdict.examples
-    assert (end["site"], end["origin"], end["offset"]) == ("A", FIRST, epochs.lost[0].offset)
-    assert end["note"] == f"the log lost its end up to {epochs.lost[-1].offset}, as it says itself"
+    assert (end["site"], end["origin"], end["offset"]) == ("A", FIRST, lossy.lost[0].offset)
+    assert end["note"] == f"the log lost its end up to {lossy.lost[-1].offset}, as it says itself"
 
 
 def test_lost_notification_that_no_log_knows_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,17 +121,17 @@ def test_lost_notification_that_no_log_knows_is_unknown(spark: SparkSession, tmp
 def test_session_without_the_lost_notification_must_have_been_told(
     forwarded: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
-    epochs = scene(forwarded=forwarded)
+    lossy = scene(forwarded=forwarded)
     for session in ("told", "not told", "told of a part"):
-        epochs.subscribe(session)
-        epochs.run.receive(session, *epochs.before, *epochs.after)
-    epochs.epochs("told")
-    epochs.epochs("told of a part", first=1)
+        lossy.subscribe(session)
+        lossy.run.receive(session, *lossy.before, *lossy.after)
+    lossy.announce_gap("told")
+    lossy.announce_gap("told of a part", first=1)
     # These are owed nothing of it: they came later, were level without asking for the same, or have it.
-    epochs.subscribe("came later", above=epochs.lost[-1].offset)
-    epochs.run.receive("came later", *epochs.after)
-    epochs.subscribe("asked for another", "topic == 'z'")
-    verdict = audited(epochs.run, spark, tmp_path)
+    lossy.subscribe("came later", above=lossy.lost[-1].offset)
+    lossy.run.receive("came later", *lossy.after)
+    lossy.subscribe("asked for another", "topic == 'z'")
+    verdict = audited(lossy.run, spark, tmp_path)
     of_sessions = {key: count for key, count in found(verdict).items() if key[1] not in ("", "level")}
     assert of_sessions == {
         ("G1", "told"): 1,
@@ -143,33 +143,33 @@ def test_session_without_the_lost_notification_must_have_been_told(
 
 
 def test_notification_removed_by_policy_is_not_owed_after_the_log_lost_it(spark: SparkSession, tmp_path: Path) -> None:
-    epochs = scene(forwarded=False)
-    epochs.subscribe("removed")
-    epochs.run.attest("policy", "removed", subscription="s1", ttl_s=60)
-    offsets = [coordinate.offset for coordinate in epochs.lost]
-    epochs.run.attest("removed", "removed", origin=FIRST, offsets=offsets, policies=[RemovalPolicy.TIME_TO_LIVE])
-    epochs.run.receive("removed", *epochs.before, *epochs.after)
+    lossy = scene(forwarded=False)
+    lossy.subscribe("removed")
+    lossy.run.attest("policy", "removed", subscription="s1", ttl_s=60)
+    offsets = [coordinate.offset for coordinate in lossy.lost]
+    lossy.run.attest("removed", "removed", origin=FIRST, offsets=offsets, policies=[RemovalPolicy.TIME_TO_LIVE])
+    lossy.run.receive("removed", *lossy.before, *lossy.after)
     assert not [
-        example for example in audited(epochs.run, spark, tmp_path).examples if example.get("session") == "removed"
+        example for example in audited(lossy.run, spark, tmp_path).examples if example.get("session") == "removed"
     ]
 
 
 def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession, tmp_path: Path) -> None:
-    epochs = scene(forwarded=True)
-    epochs.subscribe("stopped")
-    epochs.run.receive("stopped", *epochs.before, *epochs.lost, epochs.after[0])
+    lossy = scene(forwarded=True)
+    lossy.subscribe("stopped")
+    lossy.run.receive("stopped", *lossy.before, *lossy.lost, lossy.after[0])
     # Who subscribed later is promised what its own promise says.
-    epochs.run.subscribe("new", WANTED, {FIRST: epochs.lost[-1].offset, SECOND: epochs.after[0].offset})
-    epochs.run.drain("new", EVERYTHING)
-    epochs.run.receive("new", epochs.after[1])
+    lossy.run.subscribe("new", WANTED, {FIRST: lossy.lost[-1].offset, SECOND: lossy.after[0].offset})
+    lossy.run.drain("new", EVERYTHING)
+    lossy.run.receive("new", lossy.after[1])
     # Who left before is owed nothing behind.
-    epochs.subscribe("left")
-    epochs.run.attest("unsubscribed", "left", subscription="s1", frontier={FIRST: epochs.before[-1].offset})
-    epochs.run.receive("left", *epochs.before)
-    verdict = audited(epochs.run, spark, tmp_path)
+    lossy.subscribe("left")
+    lossy.run.attest("unsubscribed", "left", subscription="s1", frontier={FIRST: lossy.before[-1].offset})
+    lossy.run.receive("left", *lossy.before)
+    verdict = audited(lossy.run, spark, tmp_path)
     assert found(verdict) == {("G2", ""): 1, ("L1", "stopped"): 1}
     (loss,) = (example for example in verdict.examples if example["code"] == "L1")
-    assert (loss["origin"], loss["offset"]) == epochs.after[1]
+    assert (loss["origin"], loss["offset"]) == lossy.after[1]
 
 
 def test_record_appended_before_every_proxy_knew_of_the_epoch_is_owed_to_no_session(
@@ -191,10 +191,10 @@ def test_record_appended_before_every_proxy_knew_of_the_epoch_is_owed_to_no_sess
 
 
 def test_acknowledged_notification_that_no_epoch_declares_lost_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
-    epochs = scene(forwarded=True)
-    epochs.run.fact("proxies", "acknowledged", origin=FIRST, offsets=[epochs.lost[-1].offset + 100])
-    epochs.run.fact("proxies", "acknowledged", origin=SECOND, offsets=[epochs.after[-1].offset + 1])
-    verdict = audited(epochs.run, spark, tmp_path)
+    lossy = scene(forwarded=True)
+    lossy.run.fact("proxies", "acknowledged", origin=FIRST, offsets=[lossy.lost[-1].offset + 100])
+    lossy.run.fact("proxies", "acknowledged", origin=SECOND, offsets=[lossy.after[-1].offset + 1])
+    verdict = audited(lossy.run, spark, tmp_path)
     assert found(verdict) == {("G2", ""): 1, ("L1", ""): 2}
 
 
