@@ -39,8 +39,7 @@ quick: check ## style, types, and the tests of the pure rooms: Python alone, a m
 	$(bin)/pytest -q -n 2 $(pure)
 
 coverage: setup ## the tests of the pure rooms, and the lines and branches that they reach, by file
-	$(bin)/pytest -q -n 2 --cov=handover --cov=matching --cov=proxy --cov=waypost --cov=federation --cov=node.machines \
-		--cov-branch --cov-report=term:skip-covered $(pure)
+	$(bin)/python -m slipcover -m pytest -q -n 2 $(pure)
 
 test: check parts coverage ## everything that must hold, but the long faults: check, coverage, then all other tests side by side
 	$(bin)/pytest -q -n $(JOBS) $(addprefix --ignore ,$(pure) tests/faults) --ignore-glob 'tests/wheel/test_installed*'
