@@ -6,7 +6,7 @@ import gc
 import time
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
@@ -100,6 +100,11 @@ class Explorer(Generic[S]):
         self.result.seconds = time.perf_counter() - began
         return self.result
 
+    @property
+    def states(self) -> Iterable[S]:
+        """The states that were reached so far, in the order in which they were."""
+        return self._numbers.keys()
+
     def _layer(self, border: list[S]) -> list[S]:
         """Take every step from every state of the border; return the states that are new."""
         found: list[S] = []
@@ -169,13 +174,16 @@ class Explorer(Generic[S]):
         ]
 
 
-def explore(model: Model[S], most: int = 3_000_000) -> Result:
+def explore(
+    model: Model[S], most: int = 3_000_000, visit: Callable[[Iterable[S]], None] = lambda states: None
+) -> Result:
     """Visit every state of a model that can be reached, or up to the first that breaks an invariant; return what was
     found.
 
     Args:
         model: has the first state, the steps and the invariants.
         most: the number of states above which the search ends with an error.
+        visit: called once with all states that were reached, at the end.
 
     Raises:
         RuntimeError: there are more states than `most`.
@@ -183,6 +191,9 @@ def explore(model: Model[S], most: int = 3_000_000) -> Result:
     # Nothing that is made here is a cycle, and looking for some takes longer than everything else.
     gc.disable()
     try:
-        return Explorer(model, most).run()
+        explorer = Explorer(model, most)
+        result = explorer.run()
+        visit(explorer.states)
+        return result
     finally:
         gc.enable()
