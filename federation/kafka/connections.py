@@ -28,8 +28,8 @@ class KafkaSender:
     def __init__(self, topic: Topic, lost: Callable[[], None], connecting: Mapping[str, Any]) -> None:
         self._topic = topic
         self._lost = lost
-        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done: a connection ended without being told to."""
+        self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done: a connection ended without being told to, or a broker does not know the topic any more; the reason."""
         self._producer = AIOKafkaProducer(
             acks="all",
             enable_idempotence=True,
@@ -46,17 +46,17 @@ class KafkaSender:
 
     def _ended(self, connection: object, reason: CloseReason | None) -> None:
         if reason != CloseReason.SHUTDOWN:
-            self._break_off()
+            self._break_off("the connection broke off")
 
     def _looked_up(self, cluster: ClusterMetadata) -> None:
         if self._topic.name in cluster.topics():
             self._was_found = True
         elif self._was_found:
-            self._break_off()
+            self._break_off("a broker that was asked does not know the topic: it was deleted, or is new to that broker")
 
-    def _break_off(self) -> None:
+    def _break_off(self, why: str) -> None:
         if not self._producer._closed and not self._broken.done():
-            self._broken.set_result(None)
+            self._broken.set_result(why)
             self._stop_sending()
             self._lost()
 
@@ -64,7 +64,7 @@ class KafkaSender:
     async def connect(cls, topic: Topic, lost: Callable[[], None]) -> Sender:
         """Return a connected sender of the topic. Raises LogUnavailable.
 
-        When its connection breaks off, or the topic is deleted, the sender sends nothing more.
+        When its connection breaks off, or a broker does not know the topic any more, the sender sends nothing more.
 
         Args:
             topic: to append to.
@@ -81,7 +81,7 @@ class KafkaSender:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the connection has ended, or its topic was deleted: it sends nothing more."""
+        """Whether the connection has ended, or a broker does not know the topic any more: it sends nothing more."""
         return self._broken.done()
 
     async def send(self, entries: Iterable[Entry]) -> range:
@@ -101,7 +101,7 @@ class KafkaSender:
             # Not cancelled by our deadline: aiokafka stumbles over a batch whose future was.
             await asyncio.wait((sent, self._broken), return_when=asyncio.FIRST_COMPLETED)
             if not sent.done():
-                raise KafkaError("the connection broke off")
+                raise KafkaError(self._broken.result())
             first = sent.result().offset
             if first < 0:
                 raise KafkaError("the broker did not say at which offsets")

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.protocol.metadata import MetadataRequest
 
 from chaos.servers import parts
 from chaos.servers.kafka import KafkaServer
@@ -84,15 +86,21 @@ def test_less_than_is_recommended_is_a_warning_where_there_are_several_brokers(
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """A cluster of two brokers."""
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaServer, KafkaServer]]:
+    """The two brokers of a cluster."""
     parts.install(["kafka"])
     root = tmp_path_factory.mktemp("pair")
     with (
         KafkaServer(root / "1", heap_mb=256) as first,
-        KafkaServer(root / "2", heap_mb=256, joins=first, node=2),
+        KafkaServer(root / "2", heap_mb=256, joins=first, node=2) as second,
     ):
-        yield first
+        yield first, second
+
+
+@pytest.fixture
+def pair(brokers: tuple[KafkaServer, KafkaServer]) -> KafkaServer:
+    """A cluster of two brokers, by the first of them."""
+    return brokers[0]
 
 
 async def _make(kafka: KafkaServer, name: str, replicas: int, min_insync: int) -> None:
@@ -102,6 +110,24 @@ async def _make(kafka: KafkaServer, name: str, replicas: int, min_insync: int) -
         await admin.create_topics([NewTopic(name, 1, replicas, topic_configs={MIN_INSYNC: str(min_insync)})])
     finally:
         await admin.close()
+
+
+async def _spread(brokers: tuple[KafkaServer, KafkaServer], name: str) -> None:
+    """Wait until every broker knows a topic: from one that does not, a sender learns that the topic is gone."""
+    for broker in brokers:
+        host, _, port = broker.bootstrap.partition(":")
+        connection = await create_conn(host, int(port))
+        try:
+            async with asyncio.timeout(30):
+                while name not in await _topics(connection):
+                    await asyncio.sleep(0.05)
+        finally:
+            connection.close()
+
+
+async def _topics(connection: AIOKafkaConnection) -> set[str]:
+    answer = await connection.send(MetadataRequest())
+    return {topic[1] for topic in answer.topics}
 
 
 async def _replicas(kafka: KafkaServer, name: str) -> int:
@@ -127,10 +153,11 @@ async def test_on_a_cluster_every_topic_has_more_than_one_replica(
 
 
 async def test_topic_with_one_replica_gives_a_warning_and_is_refused_when_two_are_required(
-    pair: KafkaServer, topic_prefix: str
+    brokers: tuple[KafkaServer, KafkaServer], pair: KafkaServer, topic_prefix: str
 ) -> None:
     name, warnings = f"{topic_prefix}old", list[str]()
     await _make(pair, name, 1, 1)
+    await _spread(brokers, name)
     log = KafkaSiteLog(pair.bootstrap, name, warn=warnings.append)
     await log.start()
     assert await log.append([Published(producer="p", incarnation=Incarnation(""), sequence=1, at_ms=0, body=b"")]) == [
