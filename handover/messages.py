@@ -175,7 +175,7 @@ class HandoverOffer(msgspec.Struct, frozen=True, tag="handover-offer"):
 
 
 class MoveRequest(msgspec.Struct, frozen=True, tag="move-request"):
-    """To the owner at `epoch`, from a proxy that rebalances: this session were better served by `target`."""
+    """A proxy that rebalances asks the owner at `epoch` to hand the session over to `target`."""
 
     session: SessionId
     epoch: Epoch

@@ -184,7 +184,7 @@ class UnexpectedInput(Refused):
 
 
 class Unreachable(WaypostError):
-    """A part that is needed does not answer. `definite` tells whether the action may have happened."""
+    """A part that is needed does not answer. `definite`: whether the action certainly did not happen."""
 
     code = "UNREACHABLE"
     definite = False

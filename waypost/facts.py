@@ -193,8 +193,3 @@ def decode_fact(line: bytes) -> Fact:
         return _fact_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRecord(f"a fact cannot be read: {error}") from None
-
-
-def fact_fields() -> tuple[str, ...]:
-    """Return the names of a fact's fields, in their order."""
-    return Fact.__struct_fields__

@@ -62,7 +62,7 @@ MAX_TTL_S = 10 * 365 * 86_400
 """The longest time to live of what is stored, in seconds."""
 MAX_MESSAGE_TTL = 255
 """The largest TTL of a propagated message, and the most peers in its path."""
-MAX_LEASE_S = 366 * 86_400
+MAX_GATEWAY_LEASE_S = 366 * 86_400
 """The longest lease of a peer, in seconds."""
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
@@ -89,7 +89,7 @@ RESOURCE_CHUNK_BYTES = 128 * 1024
 """Bytes of a resource in one notification."""
 MAX_PATH_LENGTH = 1024
 """Characters of the path of a resource, and of why it cannot be had."""
-MEETING_BYTES = 20 * 1024 * 1024
+RENDEZVOUS_BUFFER_BYTES = 20 * 1024 * 1024
 """Unacknowledged bytes of parts of resources at a requester; past it, the resource that has waited longest is given
 up: not much more of it would come."""
 QUENCH_EXAMINED_BYTES = 8 * 1024
@@ -124,7 +124,7 @@ those that send tiny frames. What is left waits for the next turn."""
 CHANGES_A_TURN_S = 0.01
 """Processor time, in seconds, for requests of all clients in one turn of the loop; to publish, and to acknowledge, is
 none."""
-BRINGS_ABOUT = 6
+CAUSED_COST_FACTOR = 6
 """A request takes so many times as long in all: what it changes is written, registered at the site, promised, told."""
 PAGES_WAIT_S = 5.0
 """Seconds for which such a page waits for others before it; then more are refused."""
@@ -261,7 +261,7 @@ COORDINATES_FRAME_BYTES = 256 * 1024
 decoded for long before it could be refused."""
 RECEIVER_WINDOW = 4000
 """Delivered and not acknowledged, per receiver; the proxy stops sending there until acknowledged."""
-OVERTAKING = 400
+MAX_OUT_OF_ORDER = 400
 """Notifications that a receiver may have before older ones, which its order put behind them; past it, the oldest
 that it does not have is sent to it alone. As many are under way to it at most. A receiver that reports three times
 as many is refused: all of that goes into the session's checkpoint."""

@@ -141,7 +141,6 @@ acknowledgement and batch between sites</label></p>
 
 class _Drawing:
     def __init__(self, recording: Recording) -> None:
-        self._recording = recording
         self._scale = Scale()
         self._wide = noted = {note.lane for note in recording.notes}
         self._lanes: dict[str, int] = {}

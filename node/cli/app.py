@@ -33,7 +33,7 @@ from node.cli.options import (
 from node.configuration.config import load_serving
 from node.resources.garbage_collection import importing
 from waypost.errors import BadArgument, Internal, OutputFailed, Refused, WaypostError
-from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL, MAX_TTL_S
+from waypost.limits import MAX_COUNT, MAX_GATEWAY_LEASE_S, MAX_ID_LENGTH, MAX_MESSAGE_TTL, MAX_TTL_S
 from waypost.terminal import printable
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly, or cannot tell; 2 wrong
@@ -116,10 +116,8 @@ def serve(
 @app.command()
 def sub(
     expression: Annotated[str, typer.Argument(help="What to receive, in the subscription language.")],
-    session: Annotated[
-        str | None, typer.Option(help="Session to attach to; without it one of our own, for now.")
-    ] = None,
-    receiver: Annotated[str, typer.Option(help="Which of the session's receivers we are.")] = "main",
+    session: Annotated[str | None, typer.Option(help="Session to attach to; default: a temporary one.")] = None,
+    receiver: Annotated[str, typer.Option(help="The name of the receiver.")] = "main",
     count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
     wait: Annotated[
         float,
@@ -128,14 +126,16 @@ def sub(
             "--wait",
             min=0,
             max=MAX_TTL_S,
-            help="End with status 27 after so many seconds in vain, all told; 0: go on.",
+            help="End with status 27 if so many seconds pass before all came that -C asks for; 0: go on.",
         ),
     ] = 0,
     format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
     ttl: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MAX_TTL_S, help="Keep what matches for so many seconds while we are away; else for ever."
+            min=1,
+            max=MAX_TTL_S,
+            help="Keep what matches for so many seconds while the receiver is away; else for ever.",
         ),
     ] = None,
     max_count: Annotated[
@@ -257,7 +257,7 @@ def gateway(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
     lease: Annotated[
-        int, typer.Option("--lease", min=1, max=MAX_LEASE_S, help="Seconds for which a lease is granted.")
+        int, typer.Option("--lease", min=1, max=MAX_GATEWAY_LEASE_S, help="Seconds for which a lease is granted.")
     ] = 60,
     cost: Annotated[
         int, typer.Option("--cost", min=1, max=MAX_MESSAGE_TTL, help="What this gateway takes from a message's TTL.")

@@ -12,10 +12,12 @@ from waypost.limits import MAX_TTL_S
 
 app = group("Files of somebody who may be away, for somebody who may be away when they come.")
 
-AsWhom = Annotated[str, typer.Option("--as", help="The name under which we ask, and are answered.")]
+AsWhom = Annotated[str, typer.Option("--as", help="The name that asks, and that the answer goes to.")]
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--key-file", help="Our raw key, scheme sha256-consumer: nobody else reads what is sent to us."),
+    typer.Option(
+        "--key-file", help="The raw key of the name, scheme sha256-consumer: nobody else reads what is sent to it."
+    ),
 ]
 
 

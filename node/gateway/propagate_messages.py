@@ -22,7 +22,7 @@ from defusedxml import DefusedXmlException
 from defusedxml import sax as defused_sax
 
 from waypost.errors import BadMessage
-from waypost.limits import MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL
+from waypost.limits import MAX_GATEWAY_LEASE_S, MAX_ID_LENGTH, MAX_MESSAGE_TTL
 
 LEASE_ROOT, HEADER_ROOT = "jxta:PropagateLeaseMessage", "jxta:PropagateMessage"
 MAX_ADVERTISEMENT = 16_384
@@ -179,7 +179,7 @@ def _lease(found: Mapping[str, list[str]]) -> LeaseMessage:
         kind = LeaseMessageType(name)
     except ValueError:
         raise BadMessage(f"it is none of {', '.join(LeaseMessageType)}", field="Type") from None
-    lease_ms = _number(found["Lease"][0], "Lease", 1000 * MAX_LEASE_S) if "Lease" in found else None
+    lease_ms = _number(found["Lease"][0], "Lease", 1000 * MAX_GATEWAY_LEASE_S) if "Lease" in found else None
     if (lease_ms is not None) != (kind is LeaseMessageType.LEASE_GRANTED):
         raise BadMessage("a LeaseGranted has it, and no other message", field="Lease")
     advertisement = found["PeerAdv"][0] if "PeerAdv" in found else None

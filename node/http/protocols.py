@@ -307,7 +307,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Run the application, with the extensions of this class in its scope."""
         certificate = self.transport.get_extra_info("peercert") or {}
         self.scope["extensions"]["tls"] = {"client_cert": certified(certificate) if certificate else None}
-        self.scope["extensions"]["proven"] = {"told": self._proven}
+        self.scope["extensions"]["proven"] = {"note": self._proven}
         self.scope["extensions"]["abort"] = {"now": self.transport.abort, "is_lost": self.transport.is_closing}
         await super().run_asgi()
 

@@ -77,8 +77,8 @@ class GrantRequest(_Shape):
 
 
 class AccessRequest(SessionRequest):
-    """From now on these principals may do that, and nobody else anything; none: everybody may do everything. The one
-    without a name is whoever names none.
+    """The principals of a session and their rights; nobody else has any. No principals: everybody may do everything.
+    The empty name stands for clients that name no principal.
     """
 
     grants: dict[Principal, GrantRequest] = Field(max_length=MAX_PRINCIPALS)

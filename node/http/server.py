@@ -45,7 +45,7 @@ from proxy.engine import Engine
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.frames import decode_client_message, encode_message
 from waypost.limits import (
-    BRINGS_ABOUT,
+    CAUSED_COST_FACTOR,
     CHEAP_BYTES,
     CLIENT_PING_EVERY_S,
     CLIENT_PONG_WITHIN_S,
@@ -360,7 +360,7 @@ class _ConnectedClient:
         node.client_message(self._number, message)
         if self._hello_until_s is not None and node.introduced(self._number):
             self._hello_until_s = None
-            self._extensions["proven"]["told"]()
+            self._extensions["proven"]["note"]()
         # What is published has its own rate, and waits for the log.
         is_small = size <= CHEAP_BYTES
         cost.is_cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and is_small)
@@ -372,7 +372,7 @@ class _ConnectedClient:
     async def _pause(self, cost: _Cost, spent_s: float) -> None:
         """Wait as long as rates, the client's share of the loop, and what is queued ask for."""
         if cost.is_change:
-            self._node.shares.changes.spent(spent_s * BRINGS_ABOUT)
+            self._node.shares.changes.spent(spent_s * CAUSED_COST_FACTOR)
         if not cost.is_cheap:
             # What it has changed is written with all of its session.
             spent_s += self._engine.dispatcher.written_bytes(self._number) * DESCRIBED_S
@@ -443,7 +443,7 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
             raise Unproven("no certificate")
         hello, opener = await _introduced(socket, node, secret)
         peer = hello.proxy
-        socket.scope["extensions"]["proven"]["told"]()
+        socket.scope["extensions"]["proven"]["note"]()
         while True:
             frame = await _frame(socket)
             if isinstance(frame, str):

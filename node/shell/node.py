@@ -430,7 +430,7 @@ class Node:
                     await asyncio.sleep(0.01)
                 return lifecycle.HandedBack()
             case lifecycle.WriteFinally(marked=marked):
-                await self._write_finally(self._engine, marked=marked)
+                await self._write_finally(marked=marked)
                 return lifecycle.FinalWritesDone()
             case lifecycle.RevokeLease():
                 if self.name.lease is not None:
@@ -442,7 +442,7 @@ class Node:
             case _:
                 assert_never(effect)
 
-    async def _write_finally(self, engine: Engine, *, marked: bool) -> None:
+    async def _write_finally(self, *, marked: bool) -> None:
         loop = asyncio.get_running_loop()
         saved: asyncio.Future[WaypostError | None] = loop.create_future()
         checkpointed: asyncio.Future[None] = loop.create_future()

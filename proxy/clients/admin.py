@@ -1,8 +1,8 @@
 """Changes that operators make of a session that is served here. They need no right in it; the node says who is one.
 
-What is changed is in force at once, and its requester is told when it would survive this proxy, as everybody is who
-changes a session (proxy/clients/durable_reply.py). Asked again, each of them changes nothing more; but a password that
-is said again is hashed again, and whoever is attached by it has to say it again.
+A change is in force at once. Its requester gets an answer when the change would survive this proxy, as everybody does
+who changes a session (proxy/clients/durable_reply.py). A repeated request changes nothing more, except that a password
+in it is hashed again: receivers that are attached by that password have to present it again.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ What is wanted anywhere stands in the site's state, as expressions with the keys
 here need, and what neighbours ask for, who ask for what is wanted behind them. A producer is told of those *terms* that
 have to do with attributes that it names. A term is one alternative of an expression, what stands between its outermost
 ``||``. An expression is true only if one of its terms is, and a term only if an attribute that it names is there, or
-if it is true of every notification, as ``equals(0, x, 0)`` is. So who names all the attributes that it sends, and is
-told of the latter whatever it names, is told of all that could want it.
+if it is true of every notification, as ``equals(0, x, 0)`` is. A producer hears of terms of that last kind whatever it
+names. So a producer that names all the attributes that it sends hears of every term that could want what it sends.
 
 Expressions are taken apart only where somebody asks, and compared with what is asked, so many at a time for all
 producers together: one that asks again and again costs nobody else anything. Until all are, the producer is not told
@@ -212,10 +212,14 @@ class QuenchHandler:
 
 
 def alternatives_of(expression: str) -> tuple[Term, ...]:
-    """Return the terms of a valid expression: it matches exactly where one of these alternatives does."""
+    """Return the terms of a valid expression: it matches exactly where one of these alternatives does.
+
+    An alternative without an attribute is left out: it is bottom for every notification. Raises SubscriptionError: the
+    expression is not valid.
+    """
     tree = parse(expression).tree
     alternatives = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
-    # One without an attribute is bottom for every notification, else the parser had folded it: it wants nothing.
+    # Had it another value, the parser would have folded it.
     return tuple(_term(alternative) for alternative in alternatives if names(alternative))
 
 

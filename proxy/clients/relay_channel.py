@@ -90,7 +90,11 @@ class RelayChannel:
 
 
 class EndedRelays:
-    """Relays that ended lately, by the other proxy and their name: late messages of them are no violation."""
+    """Relays that ended lately, each by the other proxy and the relay's name: late messages of them are no violation.
+
+    Args:
+        refused: counts the violations.
+    """
 
     def __init__(self, refused: Refusals) -> None:
         self._refused = refused

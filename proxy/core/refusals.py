@@ -20,7 +20,9 @@ class Refusal(NamedTuple):
 
 
 class Refusals:
-    """Refusals so far. Names are few and fixed; what differs from one to the next is the detail."""
+    """Counts refused messages of other proxies, by violation, and keeps the first of each violation and sender for the
+    operator's log. Violations are few fixed words; what differs from one message to the next is the detail.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

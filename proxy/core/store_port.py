@@ -109,7 +109,14 @@ class SiteCheckpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The content of a proxy's disk at its start. Entries stay there until they are read."""
+    """The content of a proxy's disk at its start. Entries stay there until they are read.
+
+    Args:
+        position: the offset in the site log below which the sessions have taken all records.
+        acceptance: which records of the log counted up to `position`, encoded (federation/site/acceptance.py).
+        site: the site's state, at or before `position`.
+        sessions: those that were stored.
+    """
 
     position: int
     acceptance: bytes

@@ -355,8 +355,8 @@ def has_later_owner(found: Checkpoint, row: Ownership) -> bool:
 def _is_owners(last: Checkpoint | None, row: Ownership) -> bool:
     """Tell whether nothing newer can be anywhere else: it is the owner's own, of its very epoch.
 
-    Else all changelogs must have been read: the registry's watch has told of all, for a site's changelog is written
-    there before its first session is. A first checkpoint is nobody's: whoever tried to create the session has
-    written one of that epoch, and the one that did has perhaps written others since.
+    Else all changelogs must have been read. The registry's watch has reported all of them, because a site's changelog
+    is registered before its first session is. A first checkpoint is nobody's: each proxy that tried to create the
+    session has written one of that epoch, and the one that succeeded may have written others since.
     """
     return not row.deleted and last is not None and last.epoch == row.epoch and last.serial > 0

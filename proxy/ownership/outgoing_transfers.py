@@ -156,7 +156,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         self.feed(outgoing, message)
 
     def _activate_first(self, session: SessionId) -> None:
-        """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
+        """Move a session that waits for its activation to the front: a repeated request finds it served."""
         held = self._sessions.get(session)
         if held is not None and held.role is Role.DORMANT:
             self._output.report(ActivationRequested(session))

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin
-from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, OVERTAKING, RECEIVER_WINDOW, RECEIVER_WINDOW_BYTES
+from waypost.limits import (
+    DELIVERY_BATCH,
+    DELIVERY_BATCH_BYTES,
+    MAX_OUT_OF_ORDER,
+    RECEIVER_WINDOW,
+    RECEIVER_WINDOW_BYTES,
+)
 
 
 @dataclass(slots=True)
@@ -81,12 +87,12 @@ class DeliveryWindow:
     def room(self, out_of_order: int = 0) -> int:
         """Return how many notifications the next delivery may have; 0: none, until the client acknowledges more.
 
-        A client with OVERTAKING notifications out of order is sent one at a time.
+        A client with MAX_OUT_OF_ORDER notifications out of order is sent one at a time.
 
         Args:
             out_of_order: the number of notifications that the client has above its frontier.
         """
-        if out_of_order >= OVERTAKING:
+        if out_of_order >= MAX_OUT_OF_ORDER:
             return 0 if self.flights else 1
         if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
             return 0

@@ -33,7 +33,7 @@ from waypost.limits import (
     KNOWN_KEPT,
     MAX_ORIGINS,
     MAX_ORIGINS_BYTES,
-    OVERTAKING,
+    MAX_OUT_OF_ORDER,
 )
 from waypost.messages import Attach, DeliverEncoded
 from waypost.queue import Order, goes_by_attributes
@@ -104,7 +104,7 @@ class Receiver:
         if goes_by_attributes(self.order):
             # As its selective coordinates, which it says no more where the frontier has come past them.
             self.raise_frontier(confirmed)
-        self.window.size = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
+        self.window.size = min(message.window, MAX_OUT_OF_ORDER) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
         self._reset()
 
@@ -405,13 +405,15 @@ def check_overtaking(known: Selective, reported: Mapping[Origin, list[int]]) -> 
         reported: origin -> offsets.
 
     Raises:
-        LimitExceeded: there are more than 3 * OVERTAKING: no client has so many out of order.
+        LimitExceeded: there are more than 3 * MAX_OUT_OF_ORDER: no client has so many out of order.
     """
-    if (count := sum(map(len, reported.values()))) > 6 * OVERTAKING:
+    if (count := sum(map(len, reported.values()))) > 6 * MAX_OUT_OF_ORDER:
         # Not worth a look at which of them are known.
-        raise LimitExceeded(f"{count} notifications out of order; the most is {3 * OVERTAKING}", field="selective")
+        raise LimitExceeded(
+            f"{count} notifications out of order; the most is {3 * MAX_OUT_OF_ORDER}", field="selective"
+        )
     fresh = sum(not known.has(origin, offset) for origin, offsets in reported.items() for offset in offsets)
-    count, most = len(known) + fresh, 3 * OVERTAKING
+    count, most = len(known) + fresh, 3 * MAX_OUT_OF_ORDER
     if count > most:
         raise LimitExceeded(f"{count} notifications out of order; the most is {most}", field="selective")
 

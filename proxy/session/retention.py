@@ -169,7 +169,11 @@ class Retention:
                 self._highest = max(self._highest, lowest)
 
     def remove(self, first: int) -> None:
-        """Count the entries below `first` no more: they went to all receivers, and are not stored any more."""
+        """Count the entries numbered below `first` no more: they went to all receivers, and are not stored any more.
+
+        Args:
+            first: the number of the first entry of the session's queue that stays; it is no offset.
+        """
         for numbers in self._newest.values():
             while numbers and numbers[0] < first:
                 numbers.popleft()

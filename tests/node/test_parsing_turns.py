@@ -50,7 +50,7 @@ class Served:
             return
         client = WebSocket(scope, receive, send)
         await client.accept()
-        scope["extensions"]["proven"]["told"]()
+        scope["extensions"]["proven"]["note"]()
         with contextlib.suppress(WebSocketDisconnect):
             while True:
                 self.received.append(await client.receive_text())

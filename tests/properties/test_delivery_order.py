@@ -187,7 +187,7 @@ class GivenByDeadline(GivenByOrder):
 
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receivers, "OVERTAKING", WINDOW)
+    monkeypatch.setattr(receivers, "MAX_OUT_OF_ORDER", WINDOW)
 
 
 TestGivenByPriority = GivenByOrder.TestCase

@@ -13,7 +13,7 @@ from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId
-from waypost.limits import KNOWN_KEPT, MAX_ORIGINS, OVERTAKING
+from waypost.limits import KNOWN_KEPT, MAX_ORIGINS, MAX_OUT_OF_ORDER
 from waypost.messages import Acknowledge, Attach, Attached, Detach, Problem
 
 A = Origin("A/0")
@@ -29,7 +29,7 @@ def test_receiver_with_too_many_selective_offsets_is_refused_and_stays_registere
     harness.serve()
     receiver = served(harness)
     harness.engine.state.frontier[A] = 5
-    too_many = {A: [*range(3 * OVERTAKING + 1)]}
+    too_many = {A: [*range(3 * MAX_OUT_OF_ORDER + 1)]}
     harness.send(1, Acknowledge(0, selective=too_many))
     harness.send(
         1,
@@ -53,12 +53,12 @@ def test_receiver_with_too_many_selective_offsets_is_refused_and_stays_registere
 def test_repeated_selective_acknowledgements_count_once() -> None:
     harness = EngineHarness()
     harness.serve()
-    many = {A: [*range(2 * OVERTAKING)]}
-    harness.engine.state.frontier[A] = 2 * OVERTAKING
+    many = {A: [*range(2 * MAX_OUT_OF_ORDER)]}
+    harness.engine.state.frontier[A] = 2 * MAX_OUT_OF_ORDER
     harness.send(1, Acknowledge(0, selective=many))
     harness.send(1, Detach(selective=many))
     assert [problem for problem in harness.received(1) if isinstance(problem, Problem)] == []
-    assert len(served(harness).selective) == 2 * OVERTAKING
+    assert len(served(harness).selective) == 2 * MAX_OUT_OF_ORDER
 
 
 def test_unknown_origins_of_a_detach_are_not_kept() -> None:

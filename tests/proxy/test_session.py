@@ -12,7 +12,7 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from waypost.errors import LimitExceeded
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
-from waypost.limits import OVERTAKING
+from waypost.limits import MAX_OUT_OF_ORDER
 from waypost.messages import Attach
 from waypost.subscription import parse
 
@@ -115,7 +115,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
 def test_oldest_missing_entry_is_sent_alone_when_too_many_have_overtaken_it() -> None:
     made = session()
     receiver = made.join(ReceiverId("r"))
-    for offset in range(OVERTAKING + 3):
+    for offset in range(MAX_OUT_OF_ORDER + 3):
         made.accept(stored(offset), (X,))
     receiver.connect(
         1,
@@ -125,10 +125,10 @@ def test_oldest_missing_entry_is_sent_alone_when_too_many_have_overtaken_it() ->
             incarnation="i",
             frontier={},
             order="priority",
-            selective={A: [*range(1, OVERTAKING + 1)]},
+            selective={A: [*range(1, MAX_OUT_OF_ORDER + 1)]},
         ),
         {},
-        {A: [*range(1, OVERTAKING + 1)]},
+        {A: [*range(1, MAX_OUT_OF_ORDER + 1)]},
     )
     entries = made.entries.after(receiver.window.sent, receiver.room())
     assert entries is not None and [number for number, *_ in entries] == [1]
@@ -141,7 +141,7 @@ def test_oldest_missing_entry_is_sent_alone_when_too_many_have_overtaken_it() ->
         made.next_delivery(receiver, entries)
     assert sum(flight.count for flight in receiver.window.flights) == 2
     with pytest.raises(LimitExceeded):
-        check_overtaking(receiver.selective, {A: [*range(3 * OVERTAKING + 1)]})
+        check_overtaking(receiver.selective, {A: [*range(3 * MAX_OUT_OF_ORDER + 1)]})
 
 
 def test_a_frozen_session_keeps_an_origin_it_never_saw_behind_a_gate() -> None:

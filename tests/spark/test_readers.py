@@ -21,7 +21,7 @@ from spark.source import BadInput, Folder, Topics, locate
 from tests.helpers.papers import Papers
 from tests.spark.runs import Run, origin
 from waypost.errors import BadConfiguration, LogUnavailable
-from waypost.facts import Fact, FactKind, GapCause, RemovalPolicy, encode_fact, fact_fields
+from waypost.facts import Fact, FactKind, GapCause, RemovalPolicy, encode_fact
 from waypost.identity import Incarnation, Origin, ProxyId
 from waypost.notification import Int64, Notification
 from waypost.records import Closed, InterestsExpired, Published, encode_record
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_database_is_refused(spark: SparkSession, tmp_path: Pa
 
 
 def test_the_shape_of_a_fact_is_the_shape_that_is_written() -> None:
-    assert tuple(FACT.fieldNames()) == fact_fields()
+    assert tuple(FACT.fieldNames()) == Fact.__struct_fields__
 
 
 def test_facts_are_parsed_with_their_defaults_and_lines_that_are_none_are_kept(spark: SparkSession) -> None:
@@ -136,8 +136,8 @@ def test_facts_are_parsed_with_their_defaults_and_lines_that_are_none_are_kept(s
     lines = [encode_fact(whole).decode(), encode_fact(bare).decode(), *bad]
     facts = parse_facts(spark.createDataFrame([("file", line) for line in lines], "source string, value string"))
     found = facts.collect()
-    usable = [tuple(row[name] for name in fact_fields()) for row in found if row["unusable"] is None]
-    assert usable == [tuple(getattr(fact, name) for name in fact_fields()) for fact in (whole, bare)]
+    usable = [tuple(row[name] for name in Fact.__struct_fields__) for row in found if row["unusable"] is None]
+    assert usable == [tuple(getattr(fact, name) for name in Fact.__struct_fields__) for fact in (whole, bare)]
     assert [row["unusable"] for row in found if row["unusable"] is not None] == bad[2:]
 
 

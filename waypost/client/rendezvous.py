@@ -32,7 +32,7 @@ from waypost.client.receiver import Receiver
 from waypost.errors import BadNotification, NotFound, WaypostError
 from waypost.identity import SubscriptionId
 from waypost.keys import CONSUMER, NO_KEYS, Key, Keys, raw_key
-from waypost.limits import MAX_RESOURCE_BYTES, MAX_TTL_S, MEETING_BYTES
+from waypost.limits import MAX_RESOURCE_BYTES, MAX_TTL_S, RENDEZVOUS_BUFFER_BYTES
 from waypost.notification import Notification
 from waypost.reliability import BEST_EFFORT
 from waypost.rendezvous import (
@@ -269,7 +269,7 @@ class RendezvousConsumer(_Party):
             for received in batch:
                 self._take(received)
             self._unsettled += sum(len(received.body) for received in batch)
-            if self._unsettled >= MEETING_BYTES:
+            if self._unsettled >= RENDEZVOUS_BUFFER_BYTES:
                 self._make_room()
         return self._came.popleft()
 

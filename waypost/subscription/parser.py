@@ -153,7 +153,7 @@ def _unexpected(text: str, error: UnexpectedToken) -> SubscriptionError:
         message = glued(before.text, str(found)) or word_for_operator(before.text)
         if message is not None:
             return SubscriptionError("PARSE_ERROR", before.offset, message, quoted(before.text))
-    message = _advice(text, found, error.expected, before)
+    message = _advice(found, error.expected, before)
     return SubscriptionError("PARSE_ERROR", offset, message, "" if at_end else quoted(found))
 
 
@@ -166,7 +166,7 @@ def _last_before(text: str, offset: int) -> Lexeme | None:
     return last
 
 
-def _advice(text: str, found: Token, expected: set[str], before: Lexeme | None) -> str:
+def _advice(found: Token, expected: set[str], before: Lexeme | None) -> str:
     if before is None and found.type == "$END":
         return "the expression is empty; write a test such as require(name)"
     wants_operand = "NAME" in expected

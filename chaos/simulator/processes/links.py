@@ -278,7 +278,14 @@ def _link_of(one: SiteId, other: SiteId, message: LinkMessage, links: Links) -> 
 
 
 class Connection:
-    """From one process to another: in order, until it breaks."""
+    """An ordered channel for link messages from one process to another; messages in flight may be lost when it breaks.
+
+    Args:
+        link: that the messages belong to; while it is cut, nothing arrives.
+        world: has the clock and the faults.
+        sender: the proxy at this end.
+        to: the proxy at the other end.
+    """
 
     def __init__(self, link: Link, world: Environment, sender: ProxyId, to: ProxyId) -> None:
         self.broken = False

@@ -16,7 +16,7 @@ from node.gateway.propagate_messages import (
     encode,
 )
 from waypost.errors import BadMessage
-from waypost.limits import MAX_ID_LENGTH, MAX_LEASE_S, MAX_MESSAGE_TTL
+from waypost.limits import MAX_GATEWAY_LEASE_S, MAX_ID_LENGTH, MAX_MESSAGE_TTL
 
 GRANTED = """<?xml version="1.0"?>
 <!DOCTYPE jxta:PropagateLeaseMessage>
@@ -112,7 +112,7 @@ def is_sayable(document: LeaseMessage | PropagateHeader) -> bool:
         )
     if (document.lease_ms is None) == (document.type is LeaseMessageType.LEASE_GRANTED):
         return False
-    is_lease = document.lease_ms is None or 0 <= document.lease_ms <= 1000 * MAX_LEASE_S
+    is_lease = document.lease_ms is None or 0 <= document.lease_ms <= 1000 * MAX_GATEWAY_LEASE_S
     return is_lease and is_id(document.peer) and (document.advertisement is None or is_xml(document.advertisement))
 
 
