@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from chaos.simulator.environment.environment import Process
+from handover.target import TargetState
 from proxy.core.durability_law import LAW, Durable
 from proxy.core.effects import ClaimRow, CreateRow
+from proxy.session.session import Role
 from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.facts import FactKind
 from waypost.identity import SiteId
@@ -139,6 +141,22 @@ def claim_is_durable(node: Process, claim: CreateRow | ClaimRow) -> bool:
         return True
     # One whose row is lost may be in another site's.
     return any(changelog.latest(claim.session) for changelog in node.world.changelogs.values())
+
+
+def commit_is_stored(node: Process, claim: ClaimRow) -> bool:
+    """Tell whether a process has on its disk the staged copy of a session that a claim commits.
+
+    True also for a claim that commits no staged copy: an activation, a failover, a deletion. A copy is staged until its
+    transfer ends, and then an orphan, which may commit after all. The law is in `proxy/core/durability_law.py`.
+    """
+    assert node.engine is not None
+    copy, into = node.engine.sessions.get(claim.session), node.engine.transfers.targets.running.get(claim.session)
+    is_handed_over = into is not None and into.machine.state is TargetState.COMMITTING
+    is_orphan = copy is not None and copy.role is Role.ORPHAN and copy.epoch == claim.new.epoch
+    if not (is_handed_over or is_orphan) or Durable.STORE not in LAW[ClaimRow]:
+        return True
+    stored = node.store.sessions.get(claim.session)
+    return stored is not None and stored.epoch == claim.new.epoch
 
 
 def _rows(descriptor: Descriptor, name: str) -> list[SubscriptionRow]:

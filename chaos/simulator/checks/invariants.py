@@ -13,7 +13,6 @@ from chaos.simulator.environment.environment import Environment, Listener, Proce
 from chaos.simulator.kernel.recorder import REGISTRY
 from federation.ports import OwnerChanged
 from handover.messages import Chunk, Frozen, Prepared, RelayDown
-from handover.target import TargetState
 from proxy.core.effects import ClaimRow, CreateRow, Save, SendPeer
 from proxy.queue_lengths import Waiting, of_windows
 from waypost.facts import Fact, FactKind, OwnedCause
@@ -196,18 +195,12 @@ class Invariants:
 
         A proxy that commits a handover has the session on its disk; a proxy that makes a session, a first checkpoint.
         """
-        assert node.engine is not None
         if not durability.claim_is_durable(node, claim):
             self._world.add_violation(
                 f"BEFORE {node.proxy} makes {claim.session}, and no changelog has a checkpoint of it"
             )
-        if isinstance(claim, CreateRow):
-            return
-        into = node.engine.transfers.targets.running.get(claim.session)
-        if into is not None and into.machine.state is TargetState.COMMITTING:
-            kept = node.store.sessions.get(claim.session)
-            if kept is None or kept.epoch != claim.new.epoch:
-                self._world.add_violation(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
+        if isinstance(claim, ClaimRow) and not durability.commit_is_stored(node, claim):
+            self._world.add_violation(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
 
     def _begins(self, proxy: ProxyId, fact: Fact) -> None:
         """A proxy serves a session from now on: at an epoch that was never begun."""

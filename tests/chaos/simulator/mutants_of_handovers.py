@@ -9,6 +9,8 @@ from unittest import mock
 
 from handover import acquisition, acquisition_rows, machine, source, target
 from handover import acquisition_inputs as inputs
+from handover.acquisition import AcquisitionState
+from handover.acquisition_effects import CommitCopy
 from handover.messages import Aborted, Chunk, Frozen, Prepare, ToSource, TransferRefused
 from handover.source import SourceState
 from handover.target import TargetState, TargetTransfer
@@ -28,7 +30,7 @@ from tests.chaos.simulator.mutation import Mutant, replaced, rows
 from waypost.facts import OwnedCause
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
-_S, _T = SourceState, TargetState
+_S, _T, _A = SourceState, TargetState, AcquisitionState
 _mark_changed = SessionTable.mark_changed
 _arrive, _row_input, _named = Session.arrive, AcquisitionAnswers._row_input, TargetTransfer.__init__
 _owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
@@ -237,6 +239,13 @@ MUTANTS = (
         ),
         ("STAGE",),
         (0, 1, 2),
+    ),
+    Mutant(
+        "no barrier at an orphan",
+        "a proxy commits a copy whose transfer has ended before it has stored it",
+        rows(acquisition.TABLE, {(_A.CONFIRMING, inputs.NothingFound): ((CommitCopy,), _A.COMMITTING)}),
+        ("STAGE",),
+        (376,),
     ),
     Mutant(
         "adopted without the claim",
