@@ -7,6 +7,7 @@ import collections.abc
 import importlib
 import inspect
 import pkgutil
+import re
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import get_origin, get_type_hints
@@ -105,3 +106,28 @@ def test_no_constructor_takes_a_function_by_another_name(room: str) -> None:
                     if get_origin(hint) is collections.abc.Callable
                 ]
     assert found == []
+
+
+def takers() -> set[str]:
+    """Return the methods of the proxy's parts that take a function, and the questions among the fields of effects."""
+    found = set()
+    for path in FILES:
+        if not path.is_relative_to(ROOT / "proxy"):
+            continue
+        for kind in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(kind, ast.ClassDef) or kind.name.startswith("_"):
+                continue
+            for item in kind.body:
+                if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
+                    hints = [ast.unparse(each.annotation) for each in item.args.args if each.annotation]
+                    found |= {f"{kind.name}.{item.name}" for hint in hints if "Callable" in hint or "OnDone" in hint}
+                elif isinstance(item, ast.AnnAssign) and "Callable" in ast.unparse(item.annotation):
+                    found |= {f"{kind.name}.{ast.unparse(item.target)}"} - {f"{kind.name}.on_done"}
+    return found
+
+
+def test_only_what_a_decision_names_takes_a_function() -> None:
+    """docs/adr/0026-continuations.md."""
+    text = (ROOT / "docs/adr/0026-continuations.md").read_text()
+    named = text.partition("These take one, and no others")[2].partition("* A continuation")[0]
+    assert takers() == set(re.findall(r"`([A-Z]\w+\.\w+)`", named))
