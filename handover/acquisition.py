@@ -16,9 +16,10 @@ ACTIVATING. A staged copy without its transfer is stored, STORING, and commits a
 (handover rule 5), unless somebody has served since the cut, which the changelog is asked first, CONFIRMING.
 
 An answer comes with the :class:`ReplyKey` of the question. Whoever drives the machine refuses one whose key is not the
-machine's present one, in one place, and counts it by :class:`StaleReply`. So no state needs to ask what has changed
-while an answer was under way. If an answer is lost, whoever asked gets an error in its place; if an answer of the
-registry says neither yes nor no, the acquisition ends, and the sweep finds what came of it (handover rule 2).
+machine's present one (`proxy/ownership/stale_replies.py`), and counts it by :class:`StaleReply`. So no state needs to
+ask what has changed while an answer was under way. If an answer is lost, whoever asked gets an error in its place; if
+an answer of the registry says neither yes nor no, the acquisition ends, and the sweep finds what came of it (handover
+rule 2).
 """
 
 from __future__ import annotations

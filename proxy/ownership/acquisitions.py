@@ -25,6 +25,7 @@ from proxy.core.session_table import SessionTable
 from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RunningAcquisition
 from proxy.ownership.activation_pacing import ActivationQueue
 from proxy.ownership.served_sessions import ServedSessions
+from proxy.ownership.stale_replies import why_stale
 from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
 from waypost import facts
@@ -199,14 +200,14 @@ class Acquisitions:
 
     def _why_void(self, running: RunningAcquisition) -> StaleReply | None:
         """Return why nothing can come of an acquisition any more."""
-        machine = running.machine
-        if machine.incarnation != self._env.lease.incarnation:
-            return StaleReply.ANOTHER_INCARNATION
-        if machine.state in OF_A_COPY:
-            copy = self._sessions.get(machine.session)
-            if copy is None or copy is not running.copy or copy.role not in (Role.DORMANT, Role.ORPHAN):
-                return StaleReply.ANOTHER_COPY
-        return None
+        return why_stale(self._env.lease, running.machine.incarnation, is_same_copy=self._has_copy(running))
+
+    def _has_copy(self, running: RunningAcquisition) -> bool:
+        """Tell whether the copy of an acquisition is here, and no transfer has it; True also for one without a copy."""
+        if running.machine.state not in OF_A_COPY:
+            return True
+        copy = self._sessions.get(running.machine.session)
+        return copy is not None and copy is running.copy and copy.role in (Role.DORMANT, Role.ORPHAN)
 
     def _feed(self, running: RunningAcquisition, input: AcquisitionInput) -> None:
         """Give the machine an input, and perform what follows."""
@@ -420,10 +421,10 @@ class Acquisitions:
 
     def _why_stale(self, running: RunningAcquisition | None, key: ReplyKey) -> StaleReply | None:
         """Return what has changed since the question of that key was asked; None: nothing that matters."""
-        if key.incarnation != self._env.lease.incarnation:
-            return StaleReply.ANOTHER_INCARNATION
-        if running is None or running.machine.key(running.attempt) != key:
-            return StaleReply.ANOTHER_ATTEMPT
-        if not self._env.lease.may_serve():
-            return StaleReply.NO_LEASE
-        return self._why_void(running)
+        return why_stale(
+            self._env.lease,
+            key.incarnation,
+            is_same_attempt=running is not None and running.machine.key(running.attempt) == key,
+            is_same_copy=running is not None and self._has_copy(running),
+            needs_lease=True,
+        )

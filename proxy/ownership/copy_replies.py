@@ -13,6 +13,7 @@ from handover.acquisition import StaleReply
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
+from proxy.ownership.stale_replies import why_stale
 from proxy.session.session import Session
 from waypost.identity import Epoch, Incarnation
 
@@ -48,8 +49,5 @@ class CopyReplies:
 
     def _why_stale(self, session: Session, epoch: Epoch, incarnation: Incarnation) -> StaleReply | None:
         """Return what has changed since a question about the copy was asked; None: nothing that matters."""
-        if incarnation != self._env.lease.incarnation:
-            return StaleReply.ANOTHER_INCARNATION
-        if self._sessions.get(session.id) is not session or session.epoch != epoch:
-            return StaleReply.ANOTHER_COPY
-        return None
+        is_same_copy = self._sessions.get(session.id) is session and session.epoch == epoch
+        return why_stale(self._env.lease, incarnation, is_same_copy=is_same_copy)

@@ -9,7 +9,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from federation.ports import Claimed
 from handover import machine
-from handover.acquisition import StaleReply
 from handover.messages import TRIGGERS, StoredEntry, TransferMessage
 from proxy.core.counters import Handover
 from proxy.core.effects import ReadRow, claim_row
@@ -26,6 +25,7 @@ from proxy.core.transfer_record import (
     TransferView,
     ending_of,
 )
+from proxy.ownership.stale_replies import why_stale
 from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.facts import FactKind
@@ -298,10 +298,15 @@ class TransferDriver(ABC, Generic[Running]):
         return self.running.get(running.machine.session) is running
 
     def _is_stale(self, running: Running) -> bool:
-        """Tell whether an answer comes for a transfer that is over, and count it then."""
-        is_over = not self._is_running(running)
-        self._output.counters.stale_replies[StaleReply.ANOTHER_ATTEMPT] += int(is_over)
-        return is_over
+        """Tell whether an answer comes for a transfer that is over, and count it then.
+
+        A transfer ends with the lease under which it began.
+        """
+        lease = self._env.lease
+        stale = why_stale(lease, lease.incarnation, is_same_attempt=self._is_running(running))
+        if stale is not None:
+            self._output.counters.stale_replies[stale] += 1
+        return stale is not None
 
     def _claim(self, running: Running, claim: machine.Claim) -> None:
         self.claim_after(running, claim.expected, claim.new)
