@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.client import AIOKafkaClient
 
 from chaos.faults.lost_end import LostEnd
 from chaos.servers.kafka import KafkaServer
@@ -346,6 +347,18 @@ async def test_question_to_a_changelog_that_is_closed_meanwhile_fails_as_an_erro
     await changelog.close()
     for outcome in await asyncio.gather(*asked, return_exceptions=True):
         assert outcome == () or isinstance(outcome, LogUnavailable)
+
+
+async def test_a_connection_that_a_client_was_opening_when_it_was_closed_is_closed_too(kafka: KafkaServer) -> None:
+    client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap)
+    await client.bootstrap()
+    (broker,) = client.cluster.brokers()
+    opening = asyncio.create_task(client.ready(broker.nodeId))
+    await asyncio.sleep(0)
+    assert not client._conns
+    await client.close()
+    assert not await opening
+    assert not [connection for connection in client._conns.values() if connection.connected()]
 
 
 async def put(handle: KafkaSiteLog | KafkaChangelog | KafkaJournal, number: int) -> None:
