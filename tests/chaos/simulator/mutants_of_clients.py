@@ -156,7 +156,7 @@ MUTANTS = (
         "a client that loses its connection tries the first proxy of its list again, and no other one",
         replaced(Connector, "_lost", _lost_at_the_first_address),
         ("STUCK",),
-        kept=("planted-one-proxy-of-a-list",),
+        kept=("mutant-one-proxy-of-a-list",),
     ),
     Mutant(
         "looks for proxies once",

@@ -175,7 +175,7 @@ MUTANTS = (
         "a frozen source goes on to store what comes",
         replaced(Session, "arrive", _arrive_frozen),
         ("CUT",),
-        kept=("planted-82",),
+        kept=("mutant-82",),
     ),
     Mutant(
         "forgets what arrives of an origin that was learnt after the freeze",
@@ -189,7 +189,7 @@ MUTANTS = (
         "a frozen source takes acknowledgements and changes as if it served",
         replaced(SessionTable, "serving", _serving_or_frozen),
         ("CUT",),
-        kept=("planted-523",),
+        kept=("mutant-523",),
     ),
     Mutant(
         "thaw without the claim",

@@ -125,7 +125,7 @@ MUTANTS = (
         "what the journal did not take is not written again",
         rows(journal_queue.TABLE, {(JournalState.WRITING, Failed): ((Answer,), JournalState.IDLE)}),
         ("BEFORE", "LOST"),
-        kept=("planted-217",),
+        kept=("mutant-217",),
     ),
     Mutant(
         "answers what is not written",

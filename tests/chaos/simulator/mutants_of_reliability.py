@@ -61,14 +61,14 @@ MUTANTS = (
             lambda self, rows: self.raise_frontier({o: max(each) for o, each in rows.items()}),
         ),
         ("LOST",),
-        kept=("planted-1796",),
+        kept=("mutant-1796",),
     ),
     Mutant(
         "passes over what goes",
         "receivers get past what a queue discards before that is on record",
         replaced(QueueLimits, "lowest", property(_lowest_of_what_is_counted)),
         ("LOST",),
-        kept=("planted-128",),
+        kept=("mutant-128",),
     ),
     Mutant(
         "expires what is unpersisted in silence",

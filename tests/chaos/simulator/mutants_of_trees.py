@@ -86,7 +86,7 @@ MUTANTS: list[Mutant] = [
         "a site is forgotten before the new owners of its sessions have written a checkpoint",
         replaced(OwnershipStability, "look", _look_at_leases_alone),
         ("LOST",),
-        kept=("planted-98744659",),
+        kept=("mutant-98744659",),
     ),
     Mutant(
         "forwards what nobody asked for",
@@ -180,7 +180,7 @@ MUTANTS: list[Mutant] = [
         "a site whose log was repaired forwards to nobody",
         _not_after_a_repair,
         ("STUCK",),
-        kept=("planted-no-tree-after-a-repair",),
+        kept=("mutant-no-tree-after-a-repair",),
     ),
     Mutant(
         "drops what has passed sixteen sites",

@@ -15,7 +15,7 @@ MADE_SO = {15}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=list(MUTANTS))
-def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
     """By one at least of the schedules and scenarios that are named for it; and that one is clean without it.
 
     A seed is another run after most changes of the engine: then one is looked for.
@@ -32,7 +32,7 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     pytest.fail(f"{mutant.name}: none of {[run.args for run in named]} is {mutant.kinds}", pytrace=False)
 
 
-def test_every_rule_is_switched_off_by_a_plant_unless_something_else_stands_before_it() -> None:
+def test_every_rule_is_switched_off_by_a_mutant_unless_something_else_stands_before_it() -> None:
     caught = {mutant.rule for mutant in MUTANTS.values() if mutant.rule}
     masked = {mutant.rule for mutant in MASKED.values() if mutant.rule} - caught
     assert masked == {10, 16}
