@@ -80,7 +80,8 @@ def explain(
 
     Example: waypost explain A/0:17 --session s --run ./run
 
-    Exit status: 0 it is explained; 2 wrong usage or input, or there is no such notification.
+    Exit status: 0 it is explained, also that no notification stands at ORIGIN:OFFSET; 2 wrong usage or input, or no
+    notification has that name, or matches.
     """
     from spark.explain import explain as explained
     from spark.source import Folder, locate

@@ -50,7 +50,8 @@ def sim(
         int | None, typer.Option("--count", min=1, help="So many seeds that nobody has played before.")
     ] = None,
     never: Annotated[
-        bool, typer.Option("--never", help="List which features, actions and phases never met in these schedules.")
+        bool,
+        typer.Option("--never", help="List which features, actions and phases never came together in these schedules."),
     ] = False,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; as many as cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,

@@ -38,7 +38,7 @@ from waypost.terminal import printable
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly, or cannot tell; 2 wrong
 usage or a bad expression; 3 not reachable in time, trying again may help; 4 not allowed; 5 not found or conflict; 27
-waited -W in vain; 70 a fault inside Waypost; 130 ended by Ctrl-C."""
+the time of -W is over; 70 a fault inside Waypost; 130 ended by Ctrl-C."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to stdout may fail by; what else fails so, names a file, or has been translated at its border."""
 HELP_NAMES = ["-h", "--help"]
@@ -126,7 +126,7 @@ def sub(
             "--wait",
             min=0,
             max=MAX_TTL_S,
-            help="End with status 27 if so many seconds pass before all came that -C asks for; 0: go on.",
+            help="End with status 27 if -C is not reached after so many seconds; 0: go on.",
         ),
     ] = 0,
     format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
@@ -159,7 +159,9 @@ def sub(
         str, typer.Option(help="What comes first of what waits: any, fifo, priority or deadline, by their attributes.")
     ] = "any",
     keys_file: KeysFile = None,
-    secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet; needs --keys-file.")] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Receive only what comes with a matching key; needs --keys-file.")
+    ] = False,
     roam: Annotated[
         bool, typer.Option("--roam", help="Go to the nearest proxy, and on to a nearer one; of WAYPOST_SITE first.")
     ] = False,
@@ -210,7 +212,9 @@ def pub(
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Read JSON objects from stdin, one a line.")] = False,
     keys_file: KeysFile = None,
-    secure: Annotated[bool, typer.Option("--secure", help="Only to those whose keys meet; needs --keys-file.")] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Deliver only to receivers with a matching key; needs --keys-file.")
+    ] = False,
     outbox: Annotated[
         Path | None,
         typer.Option(help="File where they wait while no proxy takes them; alone: send on what waits there."),

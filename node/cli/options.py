@@ -19,7 +19,7 @@ KeysFile = Annotated[
     Path | None, typer.Option("--keys-file", help="Keys that go with it, one a line, as `waypost key` prints them.")
 ]
 TokenFile = Annotated[
-    Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
+    Path | None, typer.Option(help="File whose first line is a token, where one is needed; default: WAYPOST_TOKEN.")
 ]
 
 # Where the registry is, of commands that ask it themselves.

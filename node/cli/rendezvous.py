@@ -12,7 +12,7 @@ from waypost.limits import MAX_TTL_S
 
 app = group("Files of somebody who may be away, for somebody who may be away when they come.")
 
-AsWhom = Annotated[str, typer.Option("--as", help="The name that asks, and that the answer goes to.")]
+AsWhom = Annotated[str, typer.Option("--as", help="The name of the requester; answers go to it.")]
 KeyFile = Annotated[
     Path | None,
     typer.Option(
@@ -23,7 +23,7 @@ KeyFile = Annotated[
 
 @app.command("offer")
 def offer(
-    name: Annotated[str, typer.Argument(help="The owner as whom we answer.")],
+    name: Annotated[str, typer.Argument(help="The name whose requests are answered.")],
     folder: Annotated[Path, typer.Argument(help="The files below it can be had.")],
     key_file: KeyFile = None,
     token_file: TokenFile = None,

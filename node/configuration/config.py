@@ -64,7 +64,7 @@ def plain_name(name: str) -> str:
     if not name:
         raise ValueError("it is empty: say a name")
     if "/" in name or any(character.isspace() for character in name):
-        raise ValueError(f"{name!r} is no name: no slash and no blank, please")
+        raise ValueError(f"{name!r} is no name: a name has no slash and no blank")
     if not name.isprintable():
         raise ValueError("no control character, please")
     if name.startswith(".") or any(character in name for character in '"[],;'):
@@ -238,23 +238,27 @@ class NodeConfig:
     backend_cert: str = _setting("", "PEM file of the certificate that this proxy shows them, where they ask for one.")
     backend_key: str = _setting("", "PEM file of that certificate's key.")
     publishers: tuple[str, ...] = _setting(
-        (), "Principals that may publish here, by token or certificate; without it everybody may.", _names
+        (), "Principals that may publish here, by token or certificate; default: everybody.", _names
     )
     operators: tuple[str, ...] = _setting(
-        (), "Principals that may use the pages for operators, by token; without it everybody may.", _names
+        (), "Principals that may use the pages for operators, by token; default: everybody.", _names
     )
     events: str = _setting(
         "persistent",
-        "persistent or best-effort: the reliability of events that none here may exceed; the same at all proxies.",
+        "persistent or best-effort: the highest reliability of events that sessions get here; the same at all proxies.",
         _degree,
     )
-    connection: str = _setting("persistent", "The same of receivers' connections.", _degree)
+    connection: str = _setting(
+        "persistent",
+        "persistent or best-effort: the highest reliability of receivers' connections here; the same at all proxies.",
+        _degree,
+    )
     max_stored: int = _setting(
         0, "What one session may store, in notifications; the oldest go; 0: no bound.", ge=0, le=MAX_STORED
     )
     max_stored_bytes: int = _setting(0, "Bytes of the same; 0: no bound.", ge=0, le=MAX_STORED_BYTES)
     max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
-    max_connections_per_address: int = _setting(0, "Of them, so many from one address; 0: no bound.", ge=0)
+    max_connections_per_address: int = _setting(0, "The most connections from one address; 0: no bound.", ge=0)
     max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
     match_ms: int = _setting(
         MATCH_MS_PROXY,
@@ -284,9 +288,7 @@ class NodeConfig:
         0, "Replicas that must have what is appended; 0: one less than there are, at least 1.", ge=0, le=32_767
     )
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
-    mixed_backends: bool = _setting(
-        False, "Kafka with the embedded registry, or etcd with an embedded log, is meant, and no oversight."
-    )
+    mixed_backends: bool = _setting(False, "Allow Kafka with the embedded registry, or etcd with an embedded log.")
     etcd_compact_s: int = _setting(
         300,
         "Seconds for which etcd keeps what its rows were before, of all its keys; 0: it is not asked to forget.",
@@ -295,7 +297,8 @@ class NodeConfig:
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$", max_length=100)
     lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=1_000, le=3_600_000)
     replace: bool = _setting(
-        False, "Take the name from a process that runs under it in another folder; that one ends. For once, by hand."
+        False,
+        "Take the name from a process that runs under it in another folder; that one ends. Give it by hand, once.",
     )
     sweep_s: int = _setting(60, "Seconds between two sweeps for entries past their time to live.", ge=1, le=86_400)
     journal_rotate: str = _setting(
