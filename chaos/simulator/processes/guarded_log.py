@@ -96,12 +96,13 @@ class GuardedLog:
     def check(self, *, reports: bool) -> None:
         """Check whether the log is still the one that was read, and has what others saw; else the process restarts.
 
-        Nothing happens while such a check is under way, or while the log is to be compared after an interruption.
+        Nothing happens while such a check is under way. A comparison after an interruption may be: questions of both
+        come in any order then, as on the real parts.
 
         Args:
             reports: whether this process reports to the registry how far its site has read the log.
         """
-        if self._is_checking or self.is_interrupted:
+        if self._is_checking:
             return
         self._is_checking = True
 
