@@ -37,6 +37,12 @@ OF_SESSIONS = {"session", "shadow", "copy", "receiver", "subscription", "orphan"
 """Names of variables that hold a session, or a part of one."""
 
 
+def annotations_of(function: ast.FunctionDef) -> list[str]:
+    """Return the annotations of a function's arguments."""
+    arguments = [*function.args.args, *function.args.kwonlyargs]
+    return [ast.unparse(argument.annotation) for argument in arguments if argument.annotation]
+
+
 def constructors() -> list[tuple[str, list[str]]]:
     """Return each class that has a constructor of its own, with the annotations of its arguments."""
     found = []
@@ -46,9 +52,7 @@ def constructors() -> list[tuple[str, list[str]]]:
                 continue
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                    arguments = [*item.args.args[1:], *item.args.kwonlyargs]
-                    annotations = [ast.unparse(argument.annotation) for argument in arguments if argument.annotation]
-                    found.append((f"{path.relative_to(ROOT)}:{node.name}", annotations))
+                    found.append((f"{path.relative_to(ROOT)}:{node.name}", annotations_of(item)))
     return found
 
 
@@ -119,7 +123,7 @@ def takers() -> set[str]:
                 continue
             for item in kind.body:
                 if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
-                    hints = [ast.unparse(each.annotation) for each in item.args.args if each.annotation]
+                    hints = annotations_of(item)
                     found |= {f"{kind.name}.{item.name}" for hint in hints if "Callable" in hint or "OnDone" in hint}
                 elif isinstance(item, ast.AnnAssign) and "Callable" in ast.unparse(item.annotation):
                     found |= {f"{kind.name}.{ast.unparse(item.target)}"} - {f"{kind.name}.on_done"}

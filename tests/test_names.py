@@ -49,8 +49,8 @@ def nodes(source: Path) -> list[ast.AST]:
 
 
 @cache
-def identifiers(source: Path) -> frozenset[str]:
-    """Return the names in a module's code, without underscores before them."""
+def names_in(source: Path) -> frozenset[str]:
+    """Return the names in a module's code."""
     found: set[str] = set()
     for node in nodes(source):
         match node:
@@ -60,7 +60,14 @@ def identifiers(source: Path) -> frozenset[str]:
                 found.add(word)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 found.update(part for alias in aliases for part in f"{alias.name}.{alias.asname or ''}".split("."))
-            case ast.MatchAs(name=str() as word) | ast.MatchStar(name=str() as word):
+                found.update((getattr(node, "module", None) or "").split("."))
+            case (
+                ast.MatchAs(name=str() as word)
+                | ast.MatchStar(name=str() as word)
+                | ast.MatchMapping(rest=str() as word)
+            ):
+                found.add(word)
+            case ast.MatchMapping(rest=str() as word):
                 found.add(word)
             case ast.Global(names=words) | ast.Nonlocal(names=words) | ast.MatchClass(kwd_attrs=words):
                 found.update(words)
@@ -68,7 +75,12 @@ def identifiers(source: Path) -> frozenset[str]:
                 found.add(word)
             case _:
                 pass
-    return frozenset(word.lstrip("_") for word in found)
+    return frozenset(found)
+
+
+def identifiers(source: Path) -> set[str]:
+    """Return the names in a module's code, without underscores before them."""
+    return {word.lstrip("_") for word in names_in(source)}
 
 
 def test_words_of_the_first_build_do_not_come_back() -> None:
@@ -178,7 +190,7 @@ def code_words(source: Path) -> set[str]:
         for node in nodes(source)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
     )
-    return {*identifiers(source), *(word.lstrip("_") for text in literals for word in re.findall(r"\w+", text))}
+    return {*names_in(source), *(word for text in literals for word in re.findall(r"\w+", text))}
 
 
 def test_names_in_docstrings_of_code_are_names_of_that_code() -> None:
@@ -189,7 +201,7 @@ def test_names_in_docstrings_of_code_are_names_of_that_code() -> None:
     for path in python:
         for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-                named = re.findall(r"(?<!`)`_*([a-z]\w*)`(?!`)", ast.get_docstring(node) or "")
+                named = re.findall(r"(?<!`)`([a-z_]\w*)`(?!`)", ast.get_docstring(node) or "")
                 if wrong := sorted(set(named) - everywhere):
                     stale[f"{name(path)} {getattr(node, 'name', '')}"] = wrong
     assert stale == {}

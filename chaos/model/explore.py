@@ -6,7 +6,7 @@ import gc
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
@@ -86,6 +86,14 @@ class Explorer(Generic[S]):
         Raises:
             RuntimeError: there are more states than the constructor's `most`.
         """
+        # Nothing that is made here is a cycle, and looking for some takes longer than everything else.
+        gc.disable()
+        try:
+            return self._explore()
+        finally:
+            gc.enable()
+
+    def _explore(self) -> Result:
         began = time.perf_counter()
         first = self._model.initial()
         self._numbers[first] = 0
@@ -174,26 +182,15 @@ class Explorer(Generic[S]):
         ]
 
 
-def explore(
-    model: Model[S], most: int = 3_000_000, visit: Callable[[Iterable[S]], None] = lambda states: None
-) -> Result:
+def explore(model: Model[S], most: int = 3_000_000) -> Result:
     """Visit every state of a model that can be reached, or up to the first that breaks an invariant; return what was
     found.
 
     Args:
         model: has the first state, the steps and the invariants.
         most: the number of states above which the search ends with an error.
-        visit: called once with all states that were reached, at the end.
 
     Raises:
         RuntimeError: there are more states than `most`.
     """
-    # Nothing that is made here is a cycle, and looking for some takes longer than everything else.
-    gc.disable()
-    try:
-        explorer = Explorer(model, most)
-        result = explorer.run()
-        visit(explorer.states)
-        return result
-    finally:
-        gc.enable()
+    return Explorer(model, most).run()

@@ -31,7 +31,7 @@ from node.cli.options import (
     with_settings,
 )
 from node.configuration.config import load_serving
-from node.resources.garbage_collection import importing
+from node.resources.garbage_collection import without_collection
 from waypost.errors import BadArgument, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_COUNT, MAX_GATEWAY_LEASE_S, MAX_ID_LENGTH, MAX_MESSAGE_TTL, MAX_TTL_S
 from waypost.terminal import printable
@@ -94,7 +94,7 @@ def serve(
 
     Example: waypost serve --name a --site A --neighbours B --data run
     """
-    with importing():
+    with without_collection(collects=False):
         from node.service import run, set_up_logging
 
     set_up_logging(json=json_)

@@ -17,9 +17,9 @@ def main() -> None:
     if is_heeded:
         # In the middle of an import it would be told by a traceback, in the words of whatever is being imported.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
-    from node.resources.garbage_collection import importing
+    from node.resources.garbage_collection import without_collection
 
-    with importing():
+    with without_collection(collects=False):
         from node.cli.app import main as run
 
     if is_heeded:

@@ -18,32 +18,23 @@ def keep() -> None:
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
+def without_collection(*, collects: bool = True) -> Iterator[None]:
     """Return a context in which no garbage is collected, for a block that makes many objects that stay.
 
-    At its end :func:`keep` exempts them; where the block raises, only the collector is switched on again.
+    At its end they are exempt from every later collection; where the block raises, only the collector is switched on
+    again.
+
+    Args:
+        collects: whether garbage is collected at the end of the block, before what is left is exempt (:func:`keep`).
+            Imports leave next to none; but the collector would walk over all that was imported so far, again and again,
+            for a fifth of the start of a node.
     """
     gc.disable()
     try:
         yield
-        keep()
+        if collects:
+            keep()
+        else:
+            gc.freeze()
     finally:
         gc.enable()
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Return a context for imports, in which no garbage is collected: there is little of it.
-
-    The collector would walk over all that was imported so far, again and again, for a fifth of the start of a node.
-
-    At its end all objects are exempt from every later collection, unless the collector was off before.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if was_enabled:
-            gc.enable()

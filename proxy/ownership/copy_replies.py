@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from handover.acquisition import StaleReply
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.ownership.stale_replies import why_stale
 from proxy.session.session import Session
-from waypost.identity import Epoch, Incarnation
 
 Answer = TypeVar("Answer")
 
@@ -39,15 +37,11 @@ class CopyReplies:
         epoch, incarnation = session.epoch, self._env.lease.incarnation
 
         def on_done(answer: Answer) -> None:
-            stale = self._why_stale(session, epoch, incarnation)
+            is_same_copy = self._sessions.get(session.id) is session and session.epoch == epoch
+            stale = why_stale(self._env.lease, incarnation, is_same_copy=is_same_copy)
             if stale is None:
                 take(answer)
             else:
                 self._output.counters.stale_replies[stale] += 1
 
         return on_done
-
-    def _why_stale(self, session: Session, epoch: Epoch, incarnation: Incarnation) -> StaleReply | None:
-        """Return what has changed since a question about the copy was asked; None: nothing that matters."""
-        is_same_copy = self._sessions.get(session.id) is session and session.epoch == epoch
-        return why_stale(self._env.lease, incarnation, is_same_copy=is_same_copy)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from functools import cache
 from typing import cast
 
 import pytest
 
-from chaos.model.acquisitions import World
 from chaos.model.configurations import (
     ACQUISITIONS,
     CONFIGURATIONS,
@@ -22,7 +21,7 @@ from chaos.model.configurations import (
     RULES,
     model,
 )
-from chaos.model.explore import Model, Result, explore
+from chaos.model.explore import Explorer, Model, Result, explore
 from chaos.model.handover import Handover
 from chaos.model.state import Setup
 from chaos.model.tables import SOURCE, TARGET
@@ -41,12 +40,10 @@ PASSED = {
 @cache
 def explored(name: str) -> tuple[Result, set[AcquisitionState]]:
     """Explore a world of acquisitions; return what was found, and the states in which an acquisition waits."""
-    met: set[AcquisitionState] = set()
-
-    def visit(states: Iterable[World]) -> None:
-        met.update(proxy.running.state for state in states for proxy in state.proxies if proxy.running is not None)
-
-    return explore(ACQUISITIONS[name], visit=visit), met
+    explorer = Explorer(ACQUISITIONS[name])
+    result = explorer.run()
+    proxies = (proxy for state in explorer.states for proxy in state.proxies)
+    return result, {proxy.running.state for proxy in proxies if proxy.running is not None}
 
 
 COVERED = (
