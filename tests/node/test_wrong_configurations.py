@@ -172,7 +172,7 @@ def test_a_misspelt_key_of_the_file_is_named(
         ("[serve]\nname = 1\n", "in no table"),
         ("lease-ttl-ms = 3000\nlease_ttl_ms = 3000\n", "said twice"),
         ("zzzz = 1\n", "waypost config check shows"),
-        ('name = "a b"\n', "name: no slash and no blank"),
+        ('name = "a b"\n', "name: 'a b' is no name: a name has no slash and no blank"),
         ("port = true\n", "port: true is no value of it"),
         ("neighbours = [1, 2]\n", "neighbours: a list of names, please"),
         ("operators = [true]\n", "operators: a list of names, please"),
