@@ -106,7 +106,7 @@ def _with_codes(rows: DataFrame) -> DataFrame:
     opposed = F.coalesce("earlier", F.struct("previous.epoch", "previous.proxy"))
     guilty = F.size("codes") > 0
     # The details of the innocent are dropped: nearly all rows are, and all are kept until the end.
-    details = {name: F.col(name) for name in ("producer", "incarnation", "sequence", "writer", "number")}
+    details = {name: F.col(name) for name in ("producer", "incarnation", "sequence", "writer", "number", "since_epoch")}
     details |= {"other_epoch": opposed["epoch"], "other_proxy": opposed["proxy"]}
     return rows.withColumn("codes", codes).select(
         *KEY,

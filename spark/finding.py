@@ -34,6 +34,8 @@ class Reason(StrEnum):
     """L4: a later session has its name, so it was deleted."""
     RECEIVER_LEFT = "receiver-left"
     """L4, P4: the receiver left for good."""
+    PASSED_BEFORE = "passed-before"
+    """L4: in an epoch before its subscription was made, the receiver had got a later notification of that origin."""
     UNSUBSCRIBED = "unsubscribed"
     """P4: every subscription that matches it had ended."""
     OLDER_EPOCH = "older-epoch"

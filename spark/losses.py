@@ -12,7 +12,9 @@ of a kind that the removal names, and the records bear it out - the time to live
 so many that match came after it - or the session had a queue of that kind. Whoever removed it is not asked. And if the
 session was deleted, which takes along all that its receivers do not have; a name that was created again has epochs of a
 later generation, which says so too. And if it waited for a receiver when the process that kept it ended, and that
-receiver had said before that best effort is enough for its events.
+receiver had said before that best effort is enough for its events. And if the receiver had got, in the log's order,
+something behind it in an epoch before the subscription was made, or had these keys: the order (P3) forbids to give what
+the receiver has passed, so no later subscription owes it (handover rule 30).
 
 A loss is one in a handover (L2) if the session changed its owner, by a handover, a failover or a thaw, between the
 deliveries on either side of it: the nearest of the same origin below and above. Where there is none, the first
@@ -64,7 +66,7 @@ def losses(
         owing: returns the policies under which rows with the columns :data:`spark.obligations.KEY` are owed
             (:func:`spark.obligations.owing`).
     """
-    missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
+    missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset", "since_epoch")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
     rank = (
         F.when(F.col("is_gap"), _ANNOUNCED_RANK)
@@ -91,13 +93,15 @@ def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFram
         journal: facts, each once (:func:`spark.journal.once`).
         owing: the policies under which they are owed (:func:`spark.obligations.owing`).
     """
-    looked_at = _with_excuses(missed.withColumn("has_left", F.lit(False)), journal, owing)
+    first_look = missed.withColumns({"has_left": F.lit(False), "had_passed": F.lit(False)})
+    looked_at = _with_excuses(first_look, journal, owing)
     return looked_at.where(F.col("is_gap") | F.col("excuse").isNotNull()).select(*KEY).distinct()
 
 
 def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:
-    """Add `is_open`: it may still have come; `is_ahead`: it may, and nothing says that its receiver has come to it; and
-    `has_left`: it may, and its receiver has left for good.
+    """Add `is_open`: it may still have come; `is_ahead`: it may, and nothing says that its receiver has come to it;
+    `has_left`: it may, and its receiver has left for good; and `had_passed`: its receiver had got something behind it
+    before any subscription that matches it was made.
     """
     stated = of_kind(journal, FactKind.DRAINED).select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
     drained = stated.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
@@ -114,6 +118,10 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
     for name in ("closed_upto", "drained_upto", "passed_upto"):
         is_beyond[name] = F.coalesce(name, F.lit(NOTHING)) < F.col("offset")
     is_open = is_torn | is_beyond["closed_upto"] | is_beyond["drained_upto"]
+    had_passed = F.exists(
+        "passed_by_epoch",
+        lambda passed: (passed["epoch"] < F.col("since_epoch")) & (passed["upto"] > F.col("offset")),
+    )
     return joined.select(
         *_IDENTITY,
         "origin",
@@ -121,13 +129,21 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
         is_open.alias("is_open"),
         (~is_torn & is_beyond["drained_upto"] & is_beyond["passed_upto"]).alias("is_ahead"),
         (is_open & F.coalesce("is_gone", F.lit(False))).alias("has_left"),
+        F.coalesce(had_passed, F.lit(False)).alias("had_passed"),
     )
 
 
 def _passed(journal: DataFrame) -> DataFrame:
-    """Return `passed_upto`, by receiver and origin: the highest offset that it got in the order of the log."""
+    """Return, by receiver and origin, `passed_upto`: the highest offset that it got in the order of the log; and
+    `passed_by_epoch`: the same of each epoch, an array of structs of `epoch` and `upto`.
+    """
     facts = of_kind(journal, FactKind.RECEIVED).where(~F.col("order").isin(*filter(goes_by_attributes, ORDERS)))
-    return facts.groupBy(*_RECEIVER, "origin").agg(F.max(F.array_max("offsets")).alias("passed_upto"))
+    # Partitioned by the wider key, the rows are exchanged once for both steps.
+    apart = facts.repartition(*_RECEIVER, "origin")
+    upto = F.max(F.array_max("offsets")).alias("upto")
+    by_epoch = F.collect_list(F.struct("epoch", "upto")).alias("passed_by_epoch")
+    highest = apart.groupBy(*_RECEIVER, "origin", "epoch").agg(upto)
+    return highest.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("passed_upto"), by_epoch)
 
 
 def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
@@ -138,13 +154,15 @@ def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> Da
     deleted = removed.join(_deletions(journal), on=SESSION_GENERATION, how="left")
     unpersisted = deleted.join(_lost_with_process(missed, journal), on=KEY, how="left")
     left = F.when(F.col("has_left"), F.lit("the receiver left for good"))
+    passed = F.when(F.col("had_passed"), F.lit("the receiver had passed it before the subscription was made"))
     reason = (
         F.when(F.col("removal").isNotNull(), F.get(F.split("removal", " and "), F.lit(0)))
         .when(F.col("deletion").isNotNull(), F.col("deletion_reason"))
         .when(F.col("expiry").isNotNull(), F.col("expiry"))
         .when(F.col("has_left"), Reason.RECEIVER_LEFT)
+        .when(F.col("had_passed"), Reason.PASSED_BEFORE)
     )
-    excuse = F.coalesce("removal", "deletion", "expiry", left)
+    excuse = F.coalesce("removal", "deletion", "expiry", left, passed)
     excused = unpersisted.withColumns({"excuse": excuse, "reason": reason})
     bounds = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     gaps = gap_facts(journal).withColumnRenamed("receiver", "of_receiver").withColumn("is_gap", F.lit(True))

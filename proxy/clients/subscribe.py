@@ -174,13 +174,8 @@ class Subscriptions:
         from there on what was promised holds for it.
         """
         at = self._env.reached(session)
-        # A receiver may have been given more of these under the keys before: what is promised of them comes later.
-        ahead = session.ahead(at)
-        promised = {
-            origin: max(above, at.get(origin, NOTHING))
-            for origin, above in known.durable_promises.items()
-            if origin not in ahead
-        }
+        # A receiver that has passed more of an origin than that takes nothing from the others (handover rule 30).
+        promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.durable_promises.items()}
         made = Subscription(
             id=known.id,
             expression=known.expression,

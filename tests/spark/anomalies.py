@@ -162,6 +162,21 @@ class AnomalyRun:
         run.receive("left", *local[:6], *self.site_b, receiver="r2")
         run.attest("unregistered", "left", receiver="r2", cause=Departure.LEFT, epoch=1)
         self.expect("L4", "left", 2)
+        # A receiver had passed them before there was a subscription that matches them, or got the later one after.
+        for name, epoch in (("passed", 1), ("passed with it", 2)):
+            run.own(name, "a", 1)
+            run.subscribe(name, "n == 7", NOTHING, generation="1/1")
+            if epoch == 2:
+                run.own(name, "b", 2, OwnedCause.RESTART)
+            run.receive(name, local[7], epoch=epoch, proxy="ab"[epoch - 1])
+            if epoch == 1:
+                run.own(name, "b", 2, OwnedCause.RESTART)
+            behind = {A: local[3].offset, B: -1}
+            run.subscribe(name, WANTED, behind, subscription="s2", epoch=2, generation="2/1")
+            run.receive(name, *self.site_b, epoch=2, proxy="b")
+            run.drain(name, EVERYTHING, epoch=2)
+        self.expect("L4", "passed", 3)
+        self.expect("L1", "passed with it", 3)
         # An id of two coordinates is lost once, and only if both are.
         self.session("retried", "topic == 'retried'")
         self.expect("L1", "retried")

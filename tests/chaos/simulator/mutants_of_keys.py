@@ -12,7 +12,7 @@ from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import SubscriptionRow
 from waypost.keys import OPEN
 
-_match, _of = Session.match, Subscription.of
+_match, _of, _replace = Session.match, Subscription.of, Subscriptions._replace
 
 
 def _match_without_keys(self: Session, origin: Any, offset: int, attributes: Any, protection: Any = OPEN) -> Any:
@@ -26,6 +26,14 @@ def _changed_in_place(
     known.__post_init__()
     self._changed(session)
     return known
+
+
+def _promised_behind_all(self: Subscriptions, session: Session, *args: Any, **kwargs: Any) -> Subscription:
+    made = _replace(self, session, *args, **kwargs)
+    for origin in session.ahead(self._env.reached(session)):
+        made.promised.pop(origin, None)
+    made.continued = bool(made.promised)
+    return made
 
 
 def _of_without_keys(row: SubscriptionRow) -> Subscription:
@@ -46,6 +54,14 @@ MUTANTS = (
         ("LOST",),
         scenarios=("keys_changed_while_the_session_moves",),
         rule=7,
+    ),
+    Mutant(
+        "keys change behind a receiver that is ahead",
+        "what a receiver reports beyond what was read takes back what was promised to the others",
+        replaced(Subscriptions, "_replace", _promised_behind_all),
+        ("LOST",),
+        scenarios=("keys_change_while_a_receiver_is_ahead",),
+        rule=30,
     ),
     Mutant(
         "fetched without keys",
