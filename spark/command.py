@@ -37,7 +37,9 @@ def audit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Recompute from logs alone who was owed what, and find what was lost, repeated, invented or reordered.
+    """Audit a run by its logs alone: who was owed what.
+
+    Finds what was lost, repeated, invented or reordered.
 
     Example: waypost audit ./run --report ./report
 
@@ -76,7 +78,7 @@ def explain(
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="The run's folder.")] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Say why a notification was given to a session, or was not: what logs and journals say of it, a line each.
+    """Explain why a session got a notification, or did not. Prints what logs and journals say of it, a line each.
 
     Example: waypost explain A/0:17 --session s --run ./run
 

@@ -220,10 +220,11 @@ class _Evidence:
     def explanation(self) -> Explanation:
         """Return what all the facts say."""
         record, at = self._found.record, self._found.at
-        lines = sorted(self._lines, key=lambda line: line.at_ms or 0)
+        published = []
         if record is not None:
             who = f"by {record.producer}/{record.incarnation}/{record.sequence}, {len(record.body):,} bytes"
-            lines.insert(0, Line(record.at_ms, "published", who, self._found.where))
+            published.append(Line(record.at_ms, "published", who, self._found.where))
+        lines = sorted([*published, *self._lines], key=lambda line: line.at_ms or 0)
         matches = list(self._matches()) if record is not None else []
         lines += [line for _, line in matches]
         return Explanation(

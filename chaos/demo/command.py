@@ -27,7 +27,9 @@ def demo(
     data: Annotated[Path | None, typer.Option(help="Folder for data and logs; else a new one.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")] = False,
 ) -> None:
-    """Replay real flights to roaming travellers; kill a proxy on the way; prove that nothing was lost or repeated.
+    """Replay real flights to roaming travellers.
+
+    Kills a proxy on the way, and proves that nothing was lost or repeated.
 
     Exit status 1 if anything was lost or came twice, on the clients' side or by the audit.
     """

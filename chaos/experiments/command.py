@@ -34,7 +34,9 @@ def hierarchy(
     seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Measure the filters of a hierarchy of sites, with what a filter covers left out, and with every one requested.
+    """Measure the filters of a hierarchy of sites.
+
+    Once with what a filter covers left out, once with every one requested.
 
     Example: waypost experiment hierarchy --sites 100 --sessions 100000
     """
@@ -114,7 +116,7 @@ def mobility(
     folder: Annotated[Path | None, typer.Option("--out", help="Folder for a table (CSV) and plots (SVG).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Measure what is delivered among mobile dispatchers, by the dispatching tree alone, and with catch-up.
+    """Measure what is delivered among mobile dispatchers. Compares the dispatching tree alone with catch-up.
 
     Example: waypost experiment mobility --nodes 50 --side 1000 --over speed=2,10 --out mobility
     """

@@ -56,7 +56,7 @@ def sim(
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; as many as cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Play random schedules of faults against the real engines, and check that nothing is lost, repeated or stuck.
+    """Simulate random schedules of faults on the real engines. Checks that nothing is lost, repeated or stuck.
 
     One seed is one run, here and everywhere: a failing one is shrunk, and told with the command that repeats it.
 

@@ -223,7 +223,7 @@ def pub(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Publish one notification; print its coordinate once it is safe, or its number in the outbox.
+    """Publish one notification. Prints its coordinate once it is safe, or its number in the outbox.
 
     Example: waypost pub origin=JFK dep_delay:int32=45
     """
@@ -275,7 +275,9 @@ def gateway(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Let peers of a JXTA propagate service in, by WebSocket, until Ctrl-C. Each has a session while its lease lasts.
+    """Let peers of a JXTA propagate service in, until Ctrl-C.
+
+    They come by WebSocket; each has a session while its lease lasts.
 
     Example: waypost gateway 'require(topic)' --name lab --port 7401
     """
@@ -307,7 +309,7 @@ def drain(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Move all sessions of a proxy to others: it says first that it is not ready. Goes on if either side restarts.
+    """Move all sessions of a proxy to others. It says first that it is not ready. Goes on if either side restarts.
 
     Example: waypost drain a1 --rate 50
     """
@@ -332,7 +334,7 @@ def rebalance(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Level the load: every proxy of a site is to serve as many sessions as the others."""
+    """Give all proxies of a site equally many sessions."""
     from node.cli.commands.moves import rebalance as level
 
     level(proxy, dry_run=dry_run, as_json=json_)
@@ -340,7 +342,7 @@ def rebalance(
 
 @app.command()
 def handovers(proxy: Proxy = None, json_: Json = False) -> None:
-    """List running and recent handovers of a proxy: phase, age, counts, and why they ended."""
+    """List running and recent handovers of a proxy. Shows phase, age, counts, and why they ended."""
     from node.cli.commands.moves import handovers as show
 
     show(proxy, as_json=json_)
@@ -356,7 +358,7 @@ def token(
     config: Config = None,
     json_: Json = False,
 ) -> None:
-    """Print a token that proves a principal to every proxy, until it ends. Reads the registry's secret to sign it.
+    """Print a token that proves a principal to every proxy. Reads the registry's secret to sign it.
 
     Example: waypost token alice --hours 8 --data run > alice.token
     """

@@ -26,7 +26,7 @@ def check(
     json_: Json = False,
     **settings: Any,
 ) -> None:
-    """Show every setting, its value and where that comes from; refuse what `waypost serve` would refuse.
+    """Show every setting, its value and where that comes from. Refuses what `waypost serve` would refuse.
 
     It takes what `waypost serve` takes, and connects to nothing.
 

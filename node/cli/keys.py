@@ -16,7 +16,7 @@ app = group("Security keys of producers and receivers.")
 def new(
     scheme: Annotated[str, typer.Option(help="Whose secret it is, and how it is hashed.")] = "sha256-producer",
 ) -> None:
-    """Print a new raw key for each side that the scheme names, one a line: SCHEME SIDE raw HEX.
+    """Print new raw keys, one for each side of a scheme. One a line: SCHEME SIDE raw HEX.
 
     Schemes: sha256-producer, sha256-consumer, sha256-dual, sha1-producer, sha1-consumer, sha1-dual. The side in the
     name keeps its key secret, and gives the other side the public form.

@@ -10,7 +10,7 @@ import typer
 from node.cli.options import Config, Data, Etcd, Json, Prefix, group, of_registry
 from node.configuration.config import NodeConfig
 
-app = group("Links between sites; everything is forwarded over a tree of them, and the others stand by.")
+app = group("Links between sites. All is forwarded over a tree of them; the others stand by.")
 One = Annotated[str, typer.Argument(metavar="SITE", help="A site.")]
 Other = Annotated[str, typer.Argument(metavar="SITE", help="Another one.")]
 
@@ -19,7 +19,7 @@ Other = Annotated[str, typer.Argument(metavar="SITE", help="Another one.")]
 def list_links(
     data: Data = None, etcd: Etcd = None, prefix: Prefix = None, config: Config = None, json_: Json = False
 ) -> None:
-    """Show the links, which of them are in the tree, and which directions are up.
+    """Show the links. Says which are in the tree, and which directions are up.
 
     Example: waypost links ls --etcd 127.0.0.1:2379
     """
@@ -60,7 +60,7 @@ def remove(
     config: Config = None,
     json_: Json = False,
 ) -> None:
-    """Remove a link between two sites; what a proxy's --neighbours says does not bring it back.
+    """Remove a link between two sites. What a proxy's --neighbours says does not bring it back.
 
     Example: waypost links rm A B --etcd 127.0.0.1:2379
     """

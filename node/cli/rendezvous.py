@@ -10,7 +10,7 @@ import typer
 from node.cli.options import Json, Proxy, TokenFile, group
 from waypost.limits import MAX_TTL_S
 
-app = group("Files of somebody who may be away, for somebody who may be away when they come.")
+app = group("Files between two who may both be away.")
 
 AsWhom = Annotated[str, typer.Option("--as", help="The name of the requester; answers go to it.")]
 KeyFile = Annotated[
@@ -30,7 +30,7 @@ def offer(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Answer what is asked of an owner with files of a folder, until Ctrl-C. What is asked meanwhile waits.
+    """Answer requests to an owner with files of a folder. Ends with Ctrl-C; what is asked meanwhile waits.
 
     Example: waypost rendezvous offer bob ~/photos
     """
@@ -56,8 +56,9 @@ def request(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Ask for a file of an owner who may be away; print the rendezvous' id once the request is safe. A request to an
-    owner who has never offered is lost, and the command says so.
+    """Ask for a file of an owner who may be away. Prints the rendezvous' id once the request is safe.
+
+    A request to an owner who has never offered is lost, and the command says so.
 
     Example: waypost rendezvous request bob holiday/1.jpg --as alice
     """
@@ -84,7 +85,7 @@ def receive(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Write what was sent to us, and what comes, into a folder; print a line each.
+    """Write the files that come into a folder, a line for each. Those that came before, too.
 
     Example: waypost rendezvous receive ~/incoming --as alice --count 1
     """

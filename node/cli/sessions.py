@@ -16,9 +16,10 @@ Subscription = Annotated[str, typer.Argument(help="The id of one of its subscrip
 
 @app.command("ls")
 def ls(proxy: Proxy = None, json_: Json = False) -> None:
-    """List all sessions: owner, epoch, and what the asked proxy knows of its own.
+    """List all sessions of the federation.
 
-    That is how much a session stores, how many receivers are attached, and how many are registered, attached or away.
+    Shows owner and epoch; of sessions of the asked proxy also how much they store, how many receivers are attached,
+    and how many are registered, attached or away.
     """
     from node.cli.commands.sessions import list_sessions
 
@@ -27,7 +28,7 @@ def ls(proxy: Proxy = None, json_: Json = False) -> None:
 
 @app.command("show")
 def show(session: str, proxy: Proxy = None, json_: Json = False) -> None:
-    """Show one session, as its owner knows it, whichever proxy is asked."""
+    """Show one session, as its owner knows it. Any proxy can be asked."""
     from node.cli.commands.sessions import show_session
 
     show_session(session, proxy, as_json=json_)
@@ -35,7 +36,7 @@ def show(session: str, proxy: Proxy = None, json_: Json = False) -> None:
 
 @app.command("rm")
 def rm(session: str, proxy: Proxy = None, json_: Json = False) -> None:
-    """Delete a session with all that is stored for it, also if the proxy that owns it is gone."""
+    """Delete a session with all that is stored for it. Its owner may be gone."""
     from node.cli.commands.sessions import delete_session
 
     delete_session(session, proxy, as_json=json_)
@@ -95,7 +96,9 @@ def set_(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Set after how long a session expires, how much it stores, and how reliably; what is not said stays.
+    """Set when a session expires and what it stores.
+
+    Also how reliably it stores. What is not said stays.
 
     Example: waypost sessions set team/red --max-count 10000 --discard priority
     """
@@ -124,7 +127,7 @@ def retain(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Say how long what a subscription matches is stored, and how much of it; what is not said stays.
+    """Set how much of a subscription is stored, and how long. What is not said stays.
 
     Example: waypost sessions retain team/red goals --ttl 3600
     """
@@ -135,7 +138,7 @@ def retain(
 
 @app.command("unsubscribe")
 def unsubscribe(session: str, subscription: Subscription, proxy: Proxy = None, json_: Json = False) -> None:
-    """End a subscription of a session, for all its receivers; what it matched before is still given to them."""
+    """End a subscription of a session, for all its receivers. They still get what it matched before."""
     from node.cli.commands.session_admin import change
 
     change("unsubscribe", session, {"subscription": subscription}, proxy=proxy, as_json=json_)
@@ -148,7 +151,7 @@ def forget(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Unregister a receiver that is away: nothing is stored for it any more.
+    """Unregister a receiver that is away. Nothing is stored for it any more.
 
     The session itself goes on storing what its subscriptions match, for whoever comes next; end those by `sessions
     unsubscribe`, or the session by `sessions rm`.

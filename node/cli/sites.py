@@ -15,7 +15,7 @@ app = group("Sites and their logs.")
 def list_sites(
     data: Data = None, etcd: Etcd = None, prefix: Prefix = None, config: Config = None, json_: Json = False
 ) -> None:
-    """Show the sites that the registry knows: the proxies that run, the links, and where the checkpoints are.
+    """Show the sites that the registry knows. Names the proxies that run, the links, and where the checkpoints are.
 
     Example: waypost sites ls --etcd 127.0.0.1:2379
     """
@@ -38,7 +38,7 @@ def forget(
     config: Config = None,
     json_: Json = False,
 ) -> None:
-    """Forget a site that does not come back: remove its links, and look for no checkpoints there any more.
+    """Forget a site that does not come back. Removes its links; nobody looks for checkpoints there any more.
 
     Until then a session that is made or taken over waits for the checkpoints of a site that does not answer.
 
@@ -61,7 +61,7 @@ def begin_log(
     config: Config = None,
     json_: Json = False,
 ) -> None:
-    """Let a site begin with an empty log in the place of the one that was read: what that had is lost, and told so.
+    """Let a site begin with an empty log in place of a lost one. Receivers are told what is lost with it.
 
     Stop the proxies of the site first, and start them again afterwards.
 

@@ -941,7 +941,7 @@ class Node:
             return error
         return answer
 
-    async def _ask(self, effect: Any) -> None:
+    async def _ask(self, effect: effects.PortCall) -> None:
         """Perform an effect that is answered."""
         answer = await self.effect_runner.answer(effect)
         if isinstance(effect, effects.ClaimRow) and isinstance(answer, Claimed):

@@ -281,11 +281,11 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def fence(self) -> None:
         """End all transfers: our lease may have ended. Staged copies become orphans, and the registry decides later."""
-        for identity, incoming in list(self.running.items()):
+        for incoming in list(self.running.values()):
             staged = incoming.shadow is not None and incoming.shadow.role is Role.STAGED
             self.cut_short(incoming, UNSETTLED if staged else ABORTED, LEASE_LOST)
             if incoming.shadow is not None and staged:
-                del self.running[identity]
+                self.remove(incoming)
                 incoming.shadow.become(Role.ORPHAN)
             else:
                 self._end(incoming)
@@ -458,11 +458,11 @@ class IncomingTransfers(TransferDriver[Incoming]):
     def _adopt(self, incoming: Incoming) -> None:
         shadow = incoming.shadow
         assert shadow is not None
-        del self.running[shadow.id]
+        self.remove(incoming)
         self._served.serve(shadow, incoming.machine.wanted.epoch, OwnedCause.HANDOVER)
 
     def _end(self, incoming: Incoming) -> None:
-        self.running.pop(incoming.machine.session, None)
+        self.remove(incoming)
         partial_copy = incoming.partial_copy if incoming.shadow is None else self._set_aside(incoming, incoming.shadow)
         if partial_copy is not None:
             self._partial_copies[incoming.machine.session] = partial_copy

@@ -295,9 +295,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """End all transfers: our lease may have ended. Frozen sessions become dormant; the registry says later who owns
         them.
         """
-        for identity, outgoing in list(self.running.items()):
-            del self.running[identity]
-            session = self._sessions.get(identity)
+        for outgoing in list(self.running.values()):
+            self.remove(outgoing)
+            session = self._sessions.get(outgoing.machine.session)
             frozen = session is not None and session.role is Role.FROZEN
             self.cut_short(outgoing, UNSETTLED if frozen else ABORTED, LEASE_LOST)
             if session and frozen:
@@ -386,7 +386,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         super().answered(outgoing, current)
 
     def _end(self, outgoing: Outgoing) -> Session:
-        self.running.pop(outgoing.machine.session, None)
+        self.remove(outgoing)
         return self._sessions[outgoing.machine.session]
 
     def _send_prepared(self, outgoing: Outgoing) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from federation.ports import Claimed
@@ -74,7 +74,7 @@ class TransferDriver(ABC, Generic[Running]):
         self._env = env
         self._sessions = sessions
         self._output = output
-        self.running: dict[SessionId, Running] = self._sessions.transfers.of(self.role)
+        self.running: Mapping[SessionId, Running] = self._sessions.transfers.of(self.role)
         self.over: dict[str, None] = {}
         """Transfers that ended or were superseded lately: a late message is nobody's fault, and begins none again."""
         self.ended: deque[TransferView] = deque(maxlen=TRANSFERS_SHOWN)
@@ -109,8 +109,12 @@ class TransferDriver(ABC, Generic[Running]):
 
     def begin(self, running: Running) -> None:
         """Add a transfer to those that run, in place of any other of its session, and attest its phase."""
-        self.running[running.machine.session] = running
+        self._sessions.transfers.put(self.role, running.machine.session, running)
         self._attest(running, running.machine.state.name.lower())
+
+    def remove(self, running: Running) -> None:
+        """Remove a transfer from those that run; nothing is done if none of its session runs."""
+        self._sessions.transfers.remove(self.role, running.machine.session)
 
     def answered(self, running: Running, current: Ownership | None) -> None:
         """Feed the transfer's machine with the session's row, as it was read or reported.

@@ -137,7 +137,7 @@ class Session:
         self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
         self._gates: dict[Origin, _Gate] = {}
         self.seen_beyond_log: dict[Origin, int] = {}
-        """By origin, the offset seen, where that is above what the site's log brings here."""
+        """By origin, an offset seen; it counts where it is above what the log of the site brings here."""
         self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.created_at: dict[Origin, int] = {}
@@ -431,12 +431,7 @@ class Session:
             site: the frontier of the site log, as read here. The session's own differs from it for gated origins, and
                 for those of which it has seen more; origins of which that is not known (a shadow) are left out.
         """
-        seen = dict(site)
-        for origin, offset in list(self.seen_beyond_log.items()):
-            if offset <= site.get(origin, NOTHING):
-                del self.seen_beyond_log[origin]
-            else:
-                seen[origin] = offset
+        seen = join(dict(site), self.seen_beyond_log)
         for origin, gate in self._gates.items():
             if gate.seen is None:
                 seen.pop(origin, None)

@@ -223,6 +223,12 @@ def test_help_lists_every_command() -> None:
         assert f"  {command} " in done.stdout
 
 
+@pytest.mark.parametrize("group", ["", "config", "sessions", "sites", "links", "key", "rendezvous", "experiment"])
+def test_help_cuts_no_summary(group: str) -> None:
+    listed = run(*group.split(), "--help").stdout.partition("Commands:")[2]
+    assert listed and "..." not in listed
+
+
 @pytest.mark.parametrize("command", ["serve", "sub", "pub", "match", "sessions", "sessions ls", "audit", "demo"])
 def test_help_of_a_command_has_both_names_and_imports_no_library_of_the_command(command: str) -> None:
     script = f"""

@@ -90,7 +90,9 @@ def test_every_end_is_explained(scenario: Callable[[Run, Coordinate], None], sen
     found = explained(run, tmp_path, "A/0:2")
     assert found.sentence == f"A/0:2 and session s: {sentence}"
     whats = [line.what for line in found.lines]
-    assert whats[0] == "published" and whats[-1] == "matched"
+    assert "published" in whats and whats[-1] == "matched"
+    times = [line.at_ms for line in found.lines if line.at_ms is not None]
+    assert times == sorted(times)
     assert {"subscribed", "effective", "owned"} <= set(whats)
 
 

@@ -290,6 +290,9 @@ async def _lost(url: str, error: Exception, *, may_ask: bool) -> Lost:
         is_tls = url.startswith("wss:")
         ask = "does it accept the client's certificate, if it has one" if is_tls else "does it speak TLS, at wss:"
         return Lost(f"{url}: {error}; is that the port of a proxy, and {ask}?")
+    if isinstance(error, websockets.ConnectionClosed):
+        why = error.rcvd.reason if error.rcvd is not None else ""
+        return Lost(f"{url} closed the connection: {why}" if why else f"{url}: the connection broke off")
     return Lost(f"{url}: {str(error) or type(error).__name__}")
 
 
