@@ -1,8 +1,8 @@
-"""Ends of sessions and of receivers: what is delivered beyond them is out of life (P4).
+"""Ends of sessions, of receivers and of their rights: what is delivered beyond them is out of life (P4).
 
 The owner of a session that is deleted attests `deleted` with the frontier at which it let the session go; another
 proxy, for which an operator deleted it, knows less, and bounds only what is owed. `unregistered` has the frontier
-beyond which its receiver was given nothing.
+beyond which its receiver was given nothing, and so has `detached`: the receiver may not read any more.
 """
 
 from __future__ import annotations
@@ -56,24 +56,41 @@ def departures(journal: DataFrame) -> DataFrame:
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED))
+    return _last(journal, FactKind.UNREGISTERED).where(F.col("kind") == FactKind.UNREGISTERED).drop("kind")
+
+
+def _last(journal: DataFrame, *kinds: FactKind) -> DataFrame:
+    """Return of each receiver the `kind` of the last fact that says that it is there, or is not; the epoch of that,
+    `left_at`; and its frontier, `given`.
+
+    Args:
+        kinds: of the facts that say that it is not.
+    """
+    presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, *kinds))
     last = F.max_by(F.struct("kind", "epoch", "frontier"), F.struct("epoch", "at_ms", "number"))
-    left = presence.groupBy(*RECEIVER).agg(last.alias("last")).where(F.col("last.kind") == FactKind.UNREGISTERED)
-    return left.select(*RECEIVER, F.col("last.epoch").alias("left_at"), F.col("last.frontier").alias("given"))
+    found = presence.groupBy(*RECEIVER).agg(last.alias("last"))
+    return found.select(
+        *RECEIVER, "last.kind", F.col("last.epoch").alias("left_at"), F.col("last.frontier").alias("given")
+    )
 
 
 def after_departure(journal: DataFrame) -> DataFrame:
-    """Find the deliveries to receivers that had left for good (P4), in the shape of :func:`spark.finding.findings`.
+    """Find the deliveries to receivers that had left for good, or may not read any more (P4), in the shape of
+    :func:`spark.finding.findings`.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    joined = deliveries(journal).join(departures(journal), on=RECEIVER)
+    away = _last(journal, FactKind.UNREGISTERED, FactKind.DETACHED)
+    left, taken = (F.col("last_kind") == kind for kind in (FactKind.UNREGISTERED, FactKind.DETACHED))
+    joined = deliveries(journal).join(away.withColumnRenamed("kind", "last_kind").where(left | taken), on=RECEIVER)
     is_later = F.col("epoch") > F.col("left_at")
     upto = F.coalesce(F.try_element_at("given", F.col("origin")), F.lit(NOTHING))
     is_beyond = (F.col("epoch") == F.col("left_at")) & (F.size("given") > 0) & (F.col("offset") > upto)
     late = joined.withColumn("upto", upto).where(is_later | is_beyond)
-    return findings(late, "P4", _note("receiver"), reason=Reason.RECEIVER_LEFT, other_epoch="left_at")
+    reason = F.when(taken, Reason.RIGHT_TAKEN).otherwise(Reason.RECEIVER_LEFT)
+    note = F.when(taken, _note("receiver's right to read")).otherwise(_note("receiver"))
+    return findings(late, "P4", note, reason=reason, other_epoch="left_at")
 
 
 def _note(whose: str) -> Column:

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     """L4, P4: the receiver left for good."""
     PASSED_BEFORE = "passed-before"
     """L4: in an epoch before its subscription was made, the receiver had got a later notification of that origin."""
+    RIGHT_TAKEN = "right-taken"
+    """P4: the right of the receiver to read the session was taken away."""
     UNSUBSCRIBED = "unsubscribed"
     """P4: every subscription that matches it had ended."""
     OLDER_EPOCH = "older-epoch"

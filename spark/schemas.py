@@ -95,6 +95,7 @@ REQUIRED: Final[dict[FactKind, tuple[str, ...]]] = {
     FactKind.ENDED: ("proxy",),
     FactKind.ACKNOWLEDGED: ("origin", "offsets"),
     FactKind.ATTACHED: ("session", "receiver"),
+    FactKind.DETACHED: ("session", "receiver"),
     FactKind.REGISTERED: ("session", "receiver"),
     FactKind.UNREGISTERED: ("session", "receiver", "cause"),
     FactKind.DRAINED: ("session", "receiver"),

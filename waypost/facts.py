@@ -27,6 +27,9 @@ class FactKind(StrEnum):
     """The lease of the writer that `proxy` names has ended; that writer will attest no `closed` any more."""
     ATTACHED = "attached"
     """`receiver` attached with `frontier`."""
+    DETACHED = "detached"
+    """The right of `receiver` to read `session` was taken away: it was given nothing beyond `frontier` until it is
+    attached again."""
     REGISTERED = "registered"
     """`receiver` was registered with the session: it is owed what lies above `frontier`."""
     UNREGISTERED = "unregistered"

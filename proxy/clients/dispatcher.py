@@ -43,6 +43,7 @@ from waypost.errors import (
     WaypostError,
     WrongVersion,
 )
+from waypost.facts import FactKind
 from waypost.identity import Origin, ProxyId, SessionId, SubscriptionId
 from waypost.keys import PRODUCER, primed
 from waypost.limits import DEFERRED_CHANGES
@@ -60,6 +61,7 @@ from waypost.messages import (
     KeysChanged,
     Left,
     ListProxies,
+    Problem,
     Publish,
     PublishWith,
     Quench,
@@ -427,11 +429,16 @@ class ClientDispatcher:
             self._send(connection, problem(error, event.message))
 
     def access_altered(self, session: Session) -> None:
-        """Detach the receivers that the session's access does not admit any more, and tell each why."""
+        """Detach the receivers that the session's access does not admit any more, and tell each why. That a right was
+        taken away is attested.
+        """
         for receiver in session.receivers.values():
             connection = self.connections.get(receiver.connection) if receiver.connection is not None else None
             why = self.access.why_detached(session, connection) if connection is not None else None
             if connection is not None and why is not None:
+                if isinstance(why, Problem):
+                    given = self._env.frontier(session)
+                    self._output.journal.attest(FactKind.DETACHED, session, receiver=receiver.id, frontier=given)
                 self._send(connection, why)
                 self.attach_handler.leave(connection)
 

@@ -152,8 +152,11 @@ def test_access_change_keeps_receivers_with_tokens_attached() -> None:
     change(harness, EVE | {"eve": Granted([READ], "a password now")})
     assert AccessChanged in kinds(harness.received(1))
     assert harness.received(2) == []
+    assert "detached" not in [fact.kind for fact in harness.facts]
     change(harness, {"": EVE[""]})
     assert kinds(harness.received(2)) == [Problem]
+    (detached,) = [fact for fact in harness.facts if fact.kind == "detached"]
+    assert detached.receiver and detached.frontier == harness.engine.state.frontier
 
 
 def test_grant_by_token_needs_a_principal_name_and_no_password() -> None:

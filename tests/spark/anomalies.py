@@ -367,6 +367,13 @@ class AnomalyRun:
         run.attest("unregistered", "given at a later epoch", receiver="r", cause=Departure.OPERATOR, epoch=1)
         run.receive("given at a later epoch", *local[6:], epoch=2)
         self.expect("P4", "given at a later epoch", 2)
+        # The right to read was taken away; from one it was given back.
+        for name in ("not allowed", "allowed again"):
+            self.session(name)
+            self.got(name)
+            run.attest("detached", name, receiver="r", epoch=1, frontier=cut)
+        run.attest("attached", "allowed again", receiver="r", epoch=1, frontier=cut)
+        self.expect("P4", "not allowed", 2)
 
     def places(self) -> None:
         """Who is given a place is owed what lies above it; who was given another one, only what lies above that."""
