@@ -393,7 +393,7 @@ class Engine:
             case MoveRequested(identity, to):
                 self.session_moves.request_move(identity, to)
             case RelayRequested(identity, at, key):
-                if self.acquisitions.relayed(key):
+                if self.acquisitions.end_relayed(key):
                     self.dispatcher.attach_handler.relay(identity, at)
             case OwnerRead(identity, ownership):
                 self._owner_changed(identity, ownership)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from handover import machine, target
 from handover.messages import Aborted, DeclineReason, TransferDeclined, TransferRefused
 from waypost.facts import TRANSFER_ENDS
-from waypost.identity import ProxyId, SessionId
+from waypost.identity import Incarnation, ProxyId, SessionId
 
 
 class Ending(NamedTuple):
@@ -42,6 +42,8 @@ class TransferRecord:
 
     trigger: str
     """One of :data:`handover.messages.TRIGGERS`, or "other"."""
+    incarnation: Incarnation
+    """This proxy's, under whose lease it began."""
     began_ms: int
     began_at_ms: int
     """The beginning in Unix time, in ms."""

@@ -1,23 +1,23 @@
 """What an answer, or the registry's row, means for an acquisition in its present state.
 
-Nothing is asked, written or changed here but what this proxy remembers of rows that went back.
+Nothing is asked, written or changed here, but that the time begins for which an older row has stood
+(:meth:`RegistryMemory.is_final`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from federation.ports import Claimed
 from handover import acquisition_inputs as inputs
 from handover import acquisition_rows
-from handover.acquisition import NO_EPOCH, Acquisition
+from handover.acquisition import NO_EPOCH
 from handover.acquisition import AcquisitionState as State
 from handover.acquisition_inputs import AcquisitionInput, NoSuchSession, RetryLater, Unavailable
 from proxy.core.effects import FoundCheckpoint
 from proxy.core.environment import Environment
-from proxy.core.events import AcquireRequest
 from proxy.core.session_table import SessionTable
-from proxy.ownership.creation_rate import CreationRate
+from proxy.ownership.running_acquisition import RunningAcquisition
 from proxy.session.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
@@ -27,28 +27,17 @@ NO_LEASE = "this proxy has no lease at the moment"
 NO_REGISTRY = "the registry does not answer"
 
 
-@dataclass(slots=True)
-class RunningAcquisition:
-    """An acquisition, and what its effects need.
+class RowReading(NamedTuple):
+    """What the registry's row means for an acquisition, where the row was read from the registry.
 
     Args:
-        copy: of the session, if there is one here.
+        copy: the copy of the session that is here; None: there is none.
+        creates: whether a session is to be made, by the input.
     """
 
-    machine: Acquisition
-    request: AcquireRequest
+    input: AcquisitionInput
     copy: Session | None = None
-    is_waited_for: bool = field(default=False, init=False)
-    """Whether a client, or another proxy, waits for the session."""
-    attempt: int = field(default=0, init=False)
-    """The number of the question that is under way."""
-    is_row_read: bool = field(default=False, init=False)
-    """Whether the row was read from the registry, and not reported by the watch, or expected."""
-
-    def copy_found(self, copy: Session) -> None:
-        """Set the copy of the session that is here now; the machine goes on with its epoch."""
-        self.copy = copy
-        self.machine.copy_found(copy.epoch)
+    creates: bool = False
 
 
 class AcquisitionAnswers:
@@ -57,10 +46,10 @@ class AcquisitionAnswers:
     def __init__(self, env: Environment, sessions: SessionTable) -> None:
         self._env = env
         self._sessions = sessions
-        self.creation_rate = CreationRate(env)
 
-    def input_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:  # noqa: PLR0912 - a dispatch
-        """Return what an answer means to the machine of an acquisition in its present state.
+    def reading_of(self, running: RunningAcquisition, answer: object) -> AcquisitionInput | RowReading:  # noqa: PLR0912 - a dispatch
+        """Return what an answer means to the machine of an acquisition in its present state: a :class:`RowReading` if
+        it is decided anew by the registry's row.
 
         Args:
             running: the acquisition.
@@ -101,7 +90,7 @@ class AcquisitionAnswers:
             case _ if not isinstance(answer, Claimed):
                 return Unavailable(RetryLater(NO_REGISTRY))
             case State.CREATING:
-                return Unavailable(RetryLater(NO_REGISTRY)) if row is None else self._row_input(running, row)
+                return Unavailable(RetryLater(NO_REGISTRY)) if row is None else self._row_reading(running, row)
             case State.TAKING_OVER:
                 # Also if the row is as we wanted it: an earlier incarnation of ours may have served at that epoch.
                 return Unavailable(RetryLater("another proxy took the session over"))
@@ -117,14 +106,14 @@ class AcquisitionAnswers:
                 pass
         raise UnexpectedInput(f"nobody asks anything in {machine.state}")
 
-    def _read_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
+    def _read_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput | RowReading:
         if isinstance(answer, WaypostError):
             return Unavailable(RetryLater(NO_REGISTRY))
         assert answer is None or isinstance(answer, Ownership)
         refusal = running.machine.refusal
         if refusal is not None and answer == refusal.owner and self.lives_elsewhere(answer):
             return refusal
-        return self._row_input(running, answer)
+        return self._row_reading(running, answer)
 
     def _looked_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
         """Return what the changelogs say of a session that has no row."""
@@ -143,7 +132,7 @@ class AcquisitionAnswers:
                 return inputs.ROLLED_BACK
         return self._unless_only_wanted(running, inputs.NothingFound(is_certain=answer.complete))
 
-    def _compared_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput:
+    def _compared_input(self, running: RunningAcquisition, answer: object) -> AcquisitionInput | RowReading:
         """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
         machine, memory = running.machine, self._env.registry_memory
         if isinstance(answer, WaypostError) or answer != machine.row:
@@ -209,16 +198,17 @@ class AcquisitionAnswers:
 
     # ------------------------------------------------------------ what a row means
 
-    def _row_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
+    def _row_reading(self, running: RunningAcquisition, row: Ownership | None) -> RowReading:
         """Return what the registry's row means for a session that is wanted here and not served here."""
-        session = running.machine.session
-        running.is_row_read = True
-        copy = self._sessions.get(session)
+        copy = self._sessions.get(running.machine.session)
         if copy is not None:
-            running.copy_found(copy)
-            return self.copy_input(copy, row, read=True)
+            return RowReading(self.copy_input(copy, row, read=True), copy)
         if row is None or row.deleted:
-            return self._absent_input(running, row)
+            return self._absent_reading(running, row)
+        return RowReading(self._owned_input(running.machine.session, row))
+
+    def _owned_input(self, session: SessionId, row: Ownership) -> AcquisitionInput:
+        """Return what the row of a session means of which there is no copy here."""
         if self._is_known_older(session, row, row.epoch):
             return inputs.ROLLED_BACK
         if self.lives_elsewhere(row):
@@ -272,7 +262,7 @@ class AcquisitionAnswers:
         takes = isinstance(input, inputs.CopyToActivate | inputs.CopyToCheck | inputs.CopyToCommit)
         return Unavailable(RetryLater(NO_LEASE)) if takes and not self._env.lease.may_serve() else input
 
-    def _absent_input(self, running: RunningAcquisition, row: Ownership | None) -> AcquisitionInput:
+    def _absent_reading(self, running: RunningAcquisition, row: Ownership | None) -> RowReading:
         """Return whether the session is made here, in the place of one that was deleted, if there was one."""
         request, session = running.request, running.machine.session
         known = self._env.cluster.owners.get(session)
@@ -280,17 +270,17 @@ class AcquisitionAnswers:
             # The watch has not told of it yet that the registry was restored, or is another.
             self._env.registry_memory.row_lost(session, known)
         if self._env.registry_memory.awaits_row_repair:
-            return Unavailable(RetryLater("the registry has lost rows: the session may be one that there is"))
-        if not self._env.lease.may_serve():
-            return Unavailable(RetryLater(NO_LEASE))
-        if not request.create:
+            why = "the registry has lost rows: the session may be one that there is"
+        elif not self._env.lease.may_serve():
+            why = NO_LEASE
+        elif not request.create:
             # There is none, unless some changelog says otherwise.
-            return inputs.RowAbsent(row)
-        if len(self._sessions) >= self._env.settings.max_sessions:
-            return Unavailable(RetryLater("this proxy has as many sessions as it may; attach at another one"))
-        if not self.creation_rate.take():
-            return Unavailable(RetryLater("many sessions are being made here at the moment"))
-        return inputs.RowAbsent(row)
+            return RowReading(inputs.RowAbsent(row))
+        elif len(self._sessions) >= self._env.settings.max_sessions:
+            why = "this proxy has as many sessions as it may; attach at another one"
+        else:
+            return RowReading(inputs.RowAbsent(row), creates=True)
+        return RowReading(Unavailable(RetryLater(why)))
 
     def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
         """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""

@@ -22,10 +22,12 @@ from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, FetchRequested, SessionServed, SessionUnavailable, TransferFailed
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RunningAcquisition
+from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RowReading
 from proxy.ownership.activation_pacing import ActivationQueue
+from proxy.ownership.creation_rate import CreationRate
+from proxy.ownership.running_acquisition import RunningAcquisition
 from proxy.ownership.served_sessions import ServedSessions
-from proxy.ownership.stale_replies import why_stale
+from proxy.ownership.stale_replies import refuse, why_stale
 from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
 from waypost import facts
@@ -55,6 +57,7 @@ class Acquisitions:
         """Questions that were asked so far."""
         self._activations = ActivationQueue(self._env.settings.bounds.activations_at_once)
         self.answers = AcquisitionAnswers(env, sessions)
+        self.creation_rate = CreationRate(env)
 
     # ------------------------------------------------------------ somebody wants a session
 
@@ -96,7 +99,7 @@ class Acquisitions:
             # It was the owner who offered the session, or who asked for it has gone: clients may wait all the same.
             self._output.report(SessionUnavailable(session, acquisition.not_to_be_had(session, lost)))
 
-    def relayed(self, key: ReplyKey | None) -> bool:
+    def end_relayed(self, key: ReplyKey | None) -> bool:
         """End the acquisition of that key: the session stays at its owner. Return whether to relay its clients there.
 
         Args:
@@ -399,8 +402,20 @@ class Acquisitions:
     def _take_reply(self, key: ReplyKey, answer: object) -> None:
         """Take an answer, unless what it was asked for has changed since."""
         running = self._waiting_for(key)
-        if running is not None:
-            self._feed(running, self.answers.input_of(running, answer))
+        if running is None:
+            return
+        reading = self.answers.reading_of(running, answer)
+        if isinstance(reading, RowReading):
+            running.row_read(reading.copy)
+            self._feed(running, self._input_of(reading))
+        else:
+            self._feed(running, reading)
+
+    def _input_of(self, reading: RowReading) -> AcquisitionInput:
+        """Return the input of a reading; no session is made beyond the rate."""
+        if reading.creates and not self.creation_rate.take():
+            return Unavailable(RetryLater("many sessions are being made here at the moment"))
+        return reading.input
 
     def _waiting_for(self, key: ReplyKey) -> RunningAcquisition | None:
         """Return the acquisition that waits for the answer of that key.
@@ -410,9 +425,8 @@ class Acquisitions:
         """
         running = self._running.get(key.session)
         stale = self._why_stale(running, key)
-        if stale is None:
+        if not refuse(self._output.counters, stale):
             return running
-        self._output.counters.stale_replies[stale] += 1
         if running is not None and running.attempt == key.attempt:
             self.end(key.session)
             why = "the session has changed hands" if stale is StaleReply.ANOTHER_COPY else NO_LEASE

@@ -12,7 +12,7 @@ from typing import TypeVar
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.ownership.stale_replies import why_stale
+from proxy.ownership.stale_replies import refuse, why_stale
 from proxy.session.session import Session
 
 Answer = TypeVar("Answer")
@@ -39,9 +39,7 @@ class CopyReplies:
         def on_done(answer: Answer) -> None:
             is_same_copy = self._sessions.get(session.id) is session and session.epoch == epoch
             stale = why_stale(self._env.lease, incarnation, is_same_copy=is_same_copy)
-            if stale is None:
+            if not refuse(self._output.counters, stale):
                 take(answer)
-            else:
-                self._output.counters.stale_replies[stale] += 1
 
         return on_done

@@ -212,7 +212,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
         def on_done(error: WaypostError | None) -> None:
             incoming.pre_copy = PreCopyState.DONE if error is None else PreCopyState.NOT_YET
-            if not self._is_running(incoming):
+            if self._is_stale(incoming):
                 return
             if error is not None and incoming.machine.state is TargetState.SHADOWING:
                 self.feed(incoming, target.StoreFailed())
@@ -413,7 +413,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             return
 
         def on_done(error: WaypostError | None) -> None:
-            if error is None and self._is_running(incoming):
+            if error is None and not self._is_stale(incoming):
                 incoming.acknowledged = max(incoming.acknowledged, chunks)
                 self._acknowledge(incoming)
 
@@ -450,7 +450,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self._coverage.advance(shadow)
 
         def on_done(error: WaypostError | None) -> None:
-            if self.running.get(shadow.id) is incoming:
+            if not self._is_stale(incoming):
                 self.feed(incoming, target.StoreFailed() if error else target.Staged())
 
         self._persister.store.save(on_done)

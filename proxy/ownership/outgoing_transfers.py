@@ -122,7 +122,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if running and not self.violation(running, requester, message):
             self.feed(running, message)
             return
-        reason = self._why_not(requester, message, running) or self._let_in(message)
+        reason = self._why_not(requester, message, running) or self._why_wait(message)
         if reason:
             self._activate_first(message.session)
             if reason.violation:
@@ -195,8 +195,10 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             return _Refusal(f"the epoch here is {session.epoch}", _epoch_violation(session.epoch, message))
         return None
 
-    def _let_in(self, message: Prepare) -> _Refusal | None:
-        """Let the asking receiver take over from another incarnation of itself; return why it may not yet."""
+    def _why_wait(self, message: Prepare) -> _Refusal | None:
+        """Return why the asking receiver may not take over from another incarnation of itself yet; None: it may, which
+        is counted as a takeover if there is another one.
+        """
         session = self._sessions[message.session]
         attached = session.receivers.get(ReceiverId(message.receiver))
         if message.reason != ATTACH or session.access or attached is None:
@@ -349,7 +351,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         transfer = outgoing.machine
 
         def on_done(answer: FoundCheckpoint | WaypostError) -> None:
-            if not self._is_running(outgoing) or transfer.state is not SourceState.CONFIRMING:
+            if self._is_stale(outgoing) or transfer.state is not SourceState.CONFIRMING:
                 return
             found = None if isinstance(answer, WaypostError) else answer.last_of_owner
             is_later = found is not None and found.epoch >= transfer.wanted.epoch
@@ -441,7 +443,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
         def on_done(answer: list[Entry] | WaypostError) -> None:
             outgoing.loading = False
-            if not self._is_running(outgoing) or outgoing.machine.over or isinstance(answer, WaypostError):
+            if self._is_stale(outgoing) or outgoing.machine.over or isinstance(answer, WaypostError):
                 return
             if outgoing.sent == sent:
                 stored = [entry for entry in answer if entry[0] <= evicted]

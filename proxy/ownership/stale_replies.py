@@ -2,13 +2,14 @@
 
 Every answer that decides who owns a session, or which copy of it is the right one, is judged by :func:`why_stale`
 before anything is done about it: those of an acquisition (`acquisitions.py`), of a transfer (`transfer_driver.py`), and
-about a copy that is here (`copy_replies.py`). Each of these knows what it asked for; what is refused is counted, by the
-name of what has changed (metric `waypost_stale_answers_total`).
+about a copy that is here (`copy_replies.py`). Each of these knows what it asked for. :func:`refuse` counts what is
+refused, by the name of what has changed (metric `waypost_stale_answers_total`).
 """
 
 from __future__ import annotations
 
 from handover.acquisition import StaleReply
+from proxy.core.counters import Counters
 from proxy.core.lease import Lease
 from waypost.identity import Incarnation
 
@@ -39,3 +40,15 @@ def why_stale(
     if not is_same_copy:
         return StaleReply.ANOTHER_COPY
     return None
+
+
+def refuse(counters: Counters, stale: StaleReply | None) -> bool:
+    """Count an answer as refused; return whether it is.
+
+    Args:
+        stale: from :func:`why_stale`; None: the answer counts, and False is returned.
+    """
+    if stale is None:
+        return False
+    counters.stale_replies[stale] += 1
+    return True

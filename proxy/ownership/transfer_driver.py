@@ -25,7 +25,7 @@ from proxy.core.transfer_record import (
     TransferView,
     ending_of,
 )
-from proxy.ownership.stale_replies import why_stale
+from proxy.ownership.stale_replies import refuse, why_stale
 from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.facts import FactKind
@@ -102,6 +102,7 @@ class TransferDriver(ABC, Generic[Running]):
         now = self._env.time.now_ms
         return TransferRecord(
             trigger=trigger if trigger in TRIGGERS else "other",
+            incarnation=self._env.lease.incarnation,
             began_ms=now,
             began_at_ms=self._env.time.unix_ms,
             phase_since_ms=now,
@@ -298,19 +299,13 @@ class TransferDriver(ABC, Generic[Running]):
         """Return the transfers that run, then those that ended lately, the latest first; for operators."""
         return [*(self._shown(running) for running in self.running.values()), *reversed(self.ended)]
 
-    def _is_running(self, running: Running) -> bool:
-        return self.running.get(running.machine.session) is running
-
     def _is_stale(self, running: Running) -> bool:
-        """Tell whether an answer comes for a transfer that is over, and count it then.
-
-        A transfer ends with the lease under which it began.
+        """Tell whether an answer comes for a transfer that is over, and count it then. A transfer ends with the lease
+        under which it began.
         """
-        lease = self._env.lease
-        stale = why_stale(lease, lease.incarnation, is_same_attempt=self._is_running(running))
-        if stale is not None:
-            self._output.counters.stale_replies[stale] += 1
-        return stale is not None
+        is_running = self.running.get(running.machine.session) is running
+        stale = why_stale(self._env.lease, running.record.incarnation, is_same_attempt=is_running)
+        return refuse(self._output.counters, stale)
 
     def _claim(self, running: Running, claim: machine.Claim) -> None:
         self.claim_after(running, claim.expected, claim.new)

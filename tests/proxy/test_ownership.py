@@ -1290,10 +1290,10 @@ def test_owner_writes_no_row_when_only_the_watch_is_behind() -> None:
 
 def test_sessions_are_created_at_a_bounded_rate_and_others_are_answered_wait() -> None:
     harness = EngineHarness(creations_per_s=100)
-    made = [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
+    made = [harness.engine.acquisitions.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
     assert made == [True] * CREATIONS_AT_ONCE + [False] * 50
     harness.pass_time(200)
-    assert [harness.engine.acquisitions.answers.creation_rate.take() for _ in range(30)] == [True] * 20 + [False] * 10
+    assert [harness.engine.acquisitions.creation_rate.take() for _ in range(30)] == [True] * 20 + [False] * 10
     harness.reload({})
     harness.attach()
     harness.complete(effects.ReadRow, None)
