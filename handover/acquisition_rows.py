@@ -70,7 +70,7 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> Acq
     return CopyOutlived(row)
 
 
-def staged_input(
+def orphan_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> AcquisitionInput:
     """Return the input that a row is to a staged copy without its transfer: it is ours if the row has its very epoch.

@@ -128,7 +128,7 @@ from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
 from proxy.stream.promises import Promises
-from proxy.stream.registrations import Registrations
+from proxy.stream.interest_repair import InterestRepair
 from proxy.stream.repairs import Repairs
 from proxy.stream.stream import Stream
 from proxy.stream.subscription_ends import SubscriptionEnds
@@ -220,7 +220,7 @@ class Engine:
         self.subscription_ends = SubscriptionEnds(env, sessions, output, self.coverage)
         self.session_moves = SessionMoves(env, sessions, output)
         self._deleted_rows = DeletedRows(env, output)
-        self._registrations = Registrations(env, sessions, self.coverage)
+        self._interest_repair = InterestRepair(env, sessions, self.coverage)
         self._closing_markers = ClosingMarkers(env, sessions, output)
         self.served_sessions = ServedSessions(env, sessions, output, stream)
         self.acquisitions = Acquisitions(env, sessions, output, self.persister, self.served_sessions)
@@ -508,15 +508,15 @@ class Engine:
                     case OriginClosed():
                         self.coverage.ended(event)
                         if site_of(event.origin) == self.state.site:
-                            self._registrations.log_end_lost()
+                            self._interest_repair.log_end_lost()
                     case LogDamaged():
                         self.coverage.damaged(event)
                     case StateReset():
-                        self._registrations.reset()
+                        self._interest_repair.reset()
                     case RegistrationsExpired() if event.proxy == self.env.proxy:
-                        self._registrations.expired(event)
+                        self._interest_repair.expired(event)
                     case InterestWithdrawn() if event.proxy == self.env.proxy:
-                        self._registrations.withdrawn(event)
+                        self._interest_repair.withdrawn(event)
                     case InterestChanged() | RegistrationsExpired() | InterestWithdrawn():
                         pass
                     case Advanced() | Announced() | EndedAnnounced() | SeveranceAnnounced() | WantsChanged():
@@ -532,7 +532,7 @@ class Engine:
                 case InterestRegistered() if record.proxy == self.env.proxy and record.session in self.sessions:
                     registered_here[record.session] = self.sessions[record.session]
                     if record.incarnation != self.env.lease.incarnation:
-                        self._registrations.registered_by_earlier_incarnation(record.session)
+                        self._interest_repair.registered_by_earlier_incarnation(record.session)
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
@@ -628,7 +628,7 @@ class Engine:
         for earlier in ended:
             self.output.journal.attest(FactKind.ENDED, proxy=writer_of(self.env.proxy, earlier))
         self.env.lease.granted(until_ms)
-        self._registrations.register_all()
+        self._interest_repair.register_all()
         for session in list(self.sessions.values()):
             if session.role is Role.DORMANT:
                 self.acquisitions.activate(session)

@@ -427,7 +427,7 @@ class Acquisitions:
 
 def _staged(epoch: int, index: int, row: Ownership | None, *, read: bool) -> AcquisitionInput:
     """Return what a row means for a copy that was staged from a; its registry never goes back."""
-    return acquisition_rows.staged_input(Epoch(epoch), NAMES[index], NAMES[0], row, read=read, is_last=False)
+    return acquisition_rows.orphan_input(Epoch(epoch), NAMES[index], NAMES[0], row, read=read, is_last=False)
 
 
 def _outdated(written: Written) -> AcquisitionInput:

@@ -200,7 +200,7 @@ class ForwardingFilter:
             ),
         ]
 
-    def pause(self) -> list[LinkRecord]:
+    def progress_markers(self) -> list[LinkRecord]:
         """Return progress markers for the records that were not forwarded since the last ones, which then count as
         announced; call it when there is nothing to read, or to break a long silence.
         """

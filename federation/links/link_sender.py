@@ -304,7 +304,7 @@ class LinkSender:
         """Queue progress markers, behind the records that wait, without which they would not be true."""
         assert self._sender is not None
         self._spoke_at = now_ms
-        self._queue(self._sender.pause())
+        self._queue(self._sender.progress_markers())
 
     def _has_room(self) -> bool:
         return self._under_way < self._bounds.window and self._under_way_bytes < self._bounds.window_bytes

@@ -99,7 +99,7 @@ class AcquisitionAnswers:
                 return acquisition_rows.activation_input(claimed_from, machine.proxy, row)
             case State.COMMITTING:
                 source = running.copy.source if running.copy is not None else None
-                return acquisition_rows.staged_input(
+                return acquisition_rows.orphan_input(
                     machine.copy_epoch, machine.proxy, source, row, read=False, is_last=False
                 )
             case _:
@@ -258,7 +258,7 @@ class AcquisitionAnswers:
                 read and (row is None or row.epoch + 1 < epoch) and self._env.registry_memory.is_final(copy.id, row)
             )
             is_final = is_final and (row is None or not self.lives_elsewhere(row))
-            input = acquisition_rows.staged_input(epoch, proxy, copy.source, row, read=read, is_last=is_final)
+            input = acquisition_rows.orphan_input(epoch, proxy, copy.source, row, read=read, is_last=is_final)
         takes = isinstance(input, inputs.CopyToActivate | inputs.CopyToCheck | inputs.CopyToCommit)
         return Unavailable(RetryLater(NO_LEASE)) if takes and not self._env.lease.may_serve() else input
 

@@ -23,7 +23,7 @@ from proxy.core.events import AcquireRequest, FetchRequested, SessionServed, Ses
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.ownership.acquisition_answers import NO_LEASE, AcquisitionAnswers, RowReading
-from proxy.ownership.activation_pacing import ActivationQueue
+from proxy.ownership.activation_queue import ActivationQueue
 from proxy.ownership.creation_rate import CreationRate
 from proxy.ownership.running_acquisition import RunningAcquisition
 from proxy.ownership.served_sessions import ServedSessions

@@ -100,31 +100,31 @@ def test_records_that_do_not_match_are_covered_by_progress_in_a_pause() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5), published(-1), published(-2))
     sender = link.open({}, at=1)
     assert brief(link.send(sender)) == [("forwarded", "A/0", 1)]
-    assert brief(sender.pause()) == [("progress", "A/0", 3)]
-    assert sender.pause() == []
+    assert brief(sender.progress_markers()) == [("progress", "A/0", 3)]
+    assert sender.progress_markers() == []
 
 
 def test_progress_is_spoken_only_where_it_says_more_than_the_last_record() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(-1), published(5))
     sender = link.open({}, at=1)
     link.send(sender)
-    assert sender.pause() == []
+    assert sender.progress_markers() == []
 
 
 def test_markers_alone_are_no_progress() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5))
     sender = link.open({}, at=1)
     link.send(sender)
-    sender.pause()
+    sender.progress_markers()
     assert sender.step(2, InterestRegistered(ProxyId("a1"), Incarnation("1"), SessionId("s"), (X,))) == []
-    assert sender.pause() == []
+    assert sender.progress_markers() == []
 
 
 def test_a_link_resumes_from_the_far_frontier() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), *(published(n) for n in (1, 2, -3, 4)))
     sender = link.open({OWN: 2})
     assert brief(link.send(sender)) == [("forwarded", "A/0", 4)]
-    assert sender.pause() == []
+    assert sender.progress_markers() == []
 
 
 def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skipped() -> None:
@@ -137,7 +137,7 @@ def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skip
         out = sender.hello()
         for offset in range(first, len(link.records)):
             out += sender.step(offset, link.records[offset])
-        return out + sender.pause()
+        return out + sender.progress_markers()
 
     kept = [("forwarded", "A/0", 4), ("progress", "A/0", 5)]
     assert brief(records_of(1, 4)) == [("effective", "A/0", 5), *kept]
@@ -148,20 +148,20 @@ def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skip
 def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(1), published(-1))
     sender = link.open({OWN: 2})
-    assert link.send(sender) == sender.pause() == []
+    assert link.send(sender) == sender.progress_markers() == []
 
 
 def test_nothing_goes_back_where_it_came_from() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, (B,), FROM_B, B), Progress(B, 1, FROM_B, 9))
     sender = link.open({}, at=1)
-    assert link.send(sender) == sender.pause() == []
+    assert link.send(sender) == sender.progress_markers() == []
 
 
 def test_record_that_passed_the_far_site_is_only_covered_by_progress() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, (C, B)))
     sender = link.open({}, at=1)
     assert link.send(sender) == []
-    assert brief(sender.pause()) == [("progress", "C/0", 4)]
+    assert brief(sender.progress_markers()) == [("progress", "C/0", 4)]
 
 
 def test_record_without_hops_left_is_only_covered_by_progress() -> None:
@@ -170,14 +170,14 @@ def test_record_without_hops_left_is_only_covered_by_progress() -> None:
     )
     sender = link.open({}, at=1)
     assert link.send(sender) == []
-    assert brief(sender.pause()) == [("progress", "C/0", 4)]
+    assert brief(sender.progress_markers()) == [("progress", "C/0", 4)]
 
 
 def test_the_progress_of_a_third_site_is_passed_on() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), Progress(C, 1, FROM_C, 9))
     sender = link.open({}, at=1)
     link.send(sender)
-    assert brief(sender.pause()) == [("progress", "C/0", 9)]
+    assert brief(sender.progress_markers()) == [("progress", "C/0", 9)]
 
 
 def test_a_repeat_in_our_log_goes_over_once() -> None:
@@ -193,7 +193,7 @@ def test_the_filter_in_force_is_that_of_the_records_own_place() -> None:
     sender = link.open({}, at=0)
     # What was passed over goes first: an announcement above the far site's frontier would speak of a hole.
     assert brief(link.send(sender)) == [("progress", "A/0", 0), ("effective", "A/0", 0), ("forwarded", "A/0", 2)]
-    assert brief(sender.pause()) == [("progress", "A/0", 4)]
+    assert brief(sender.progress_markers()) == [("progress", "A/0", 4)]
 
 
 def test_announcements_in_force_are_said_again_on_every_opening() -> None:
@@ -245,7 +245,7 @@ def test_what_was_whole_when_it_was_folded_and_is_damaged_when_it_is_read_again_
     link = Link(published(1), FiltersRequested(B, 7, 1, {X: 3}), forwarded(5), published(2))
     sender = link.open({})
     link.records[2] = Damaged("its checksum is wrong")
-    chunk = [*link.send(sender), *sender.pause()]
+    chunk = [*link.send(sender), *sender.progress_markers()]
     kinds = [type(record) for record in chunk]
     assert Severed in kinds and kinds.index(Severed) < kinds.index(Progress)
     assert ("progress", "C/0", 5) in brief(chunk)

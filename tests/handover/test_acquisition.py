@@ -7,7 +7,7 @@ import pytest
 from handover import acquisition_effects as effects
 from handover import acquisition_inputs as inputs
 from handover.acquisition import Acquisition, AcquisitionState
-from handover.acquisition_rows import activation_input, dormant_input, staged_input
+from handover.acquisition_rows import activation_input, dormant_input, orphan_input
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import SessionLost, UnexpectedInput
 from waypost.identity import GENERATION, Epoch, Incarnation, Ownership, ProxyId, SessionId
@@ -281,7 +281,7 @@ def test_copy_waits_for_a_restored_registry_unless_no_proxy_can_have_served_sinc
 
 def test_row_that_only_the_watch_lacks_is_read() -> None:
     assert dormant_input(Epoch(4), ME, None, read=False, was_served=True, is_final=True) == inputs.CopyInDoubt()
-    assert staged_input(Epoch(4), ME, YOU, None, read=False, is_last=True) == inputs.CopyInDoubt()
+    assert orphan_input(Epoch(4), ME, YOU, None, read=False, is_last=True) == inputs.CopyInDoubt()
 
 
 @pytest.mark.parametrize(
@@ -312,12 +312,12 @@ def test_row_that_was_there_instead_of_the_one_that_was_claimed(row: Ownership |
     ],
 )
 def test_row_of_a_staged_copy_without_its_transfer(row: Ownership, read: bool, means: object) -> None:
-    assert staged_input(Epoch(4), ME, YOU, row, read=read, is_last=False) == means
+    assert orphan_input(Epoch(4), ME, YOU, row, read=read, is_last=False) == means
 
 
 @pytest.mark.parametrize("row", [None, yours(2), owned(1)])
 def test_staged_copy_waits_for_its_source_where_the_registry_went_back_and_commits_at_last(
     row: Ownership | None,
 ) -> None:
-    assert isinstance(staged_input(Epoch(4), ME, YOU, row, read=True, is_last=False), inputs.Unavailable)
-    assert staged_input(Epoch(4), ME, YOU, row, read=True, is_last=True) == inputs.CopyToCommit(row)
+    assert isinstance(orphan_input(Epoch(4), ME, YOU, row, read=True, is_last=False), inputs.Unavailable)
+    assert orphan_input(Epoch(4), ME, YOU, row, read=True, is_last=True) == inputs.CopyToCommit(row)

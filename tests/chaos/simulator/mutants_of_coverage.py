@@ -37,7 +37,7 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.promises import Promises
-from proxy.stream.registrations import Registrations
+from proxy.stream.interest_repair import InterestRepair
 from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, Switch, replaced
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -323,7 +323,7 @@ MUTANTS = (
     Mutant(
         "holes look like silence",
         "a proxy does not mind that its interests were dropped",
-        replaced(Registrations, "expired", lambda self, event: None),
+        replaced(InterestRepair, "expired", lambda self, event: None),
         ("LOST", "STUCK"),
         scenarios=("published_while_nobody_held_it",),
         rule=3,
@@ -416,7 +416,7 @@ MUTANTS = (
     Mutant(
         "given and taken back",
         "a proxy that took a session back does not mind to read late that it had let go of it",
-        replaced(Registrations, "withdrawn", lambda self, event: None),
+        replaced(InterestRepair, "withdrawn", lambda self, event: None),
         ("LOST",),
         scenarios=("taken_back_before_the_log_knows_that_it_was_given",),
         rule=9,

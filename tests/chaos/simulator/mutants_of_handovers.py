@@ -34,7 +34,7 @@ _S, _T, _A = SourceState, TargetState, AcquisitionState
 _mark_changed = SessionTable.mark_changed
 _arrive, _row_input, _named = Session.arrive, AcquisitionAnswers._row_input, TargetTransfer.__init__
 _owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
-_staged_input, _sweep = acquisition_rows.staged_input, RowChecks._sweep
+_orphan_input, _sweep = acquisition_rows.orphan_input, RowChecks._sweep
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
@@ -90,18 +90,18 @@ def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership
     return _row_input(self, running, row)
 
 
-def _no_staged_input(
+def _no_orphan_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
     return inputs.Unavailable(inputs.RetryLater("no row")) if row is None else inputs.CopySuperseded()
 
 
-def _staged_input_of_the_very_epoch(
+def _orphan_input_of_the_very_epoch(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> object:
     if row is not None and row.proxy != proxy:
         return inputs.CopySuperseded()
-    return _staged_input(epoch, proxy, source, row, read=read, is_last=is_last)
+    return _orphan_input(epoch, proxy, source, row, read=read, is_last=is_last)
 
 
 def _take_chunk_and_wait_anew(self: IncomingTransfers, into: Incoming, chunk: Chunk) -> None:
@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "staged copy dropped",
         "a staged copy whose transfer is gone is deleted, also if the row names it",
-        replaced(acquisition_rows, "staged_input", _no_staged_input),
+        replaced(acquisition_rows, "orphan_input", _no_orphan_input),
         ("DROP",),
         scenarios=("target_crashes_after_the_commit",),
         rule=2,
@@ -304,7 +304,7 @@ MUTANTS = (
     Mutant(
         "staged copy given up",
         "a staged copy whose transfer is gone is deleted while the row still names the source",
-        replaced(acquisition_rows, "staged_input", _staged_input_of_the_very_epoch),
+        replaced(acquisition_rows, "orphan_input", _orphan_input_of_the_very_epoch),
         ("NEVER",),
         scenarios=("staged_copy_without_its_transfer_commits",),
         rule=5,

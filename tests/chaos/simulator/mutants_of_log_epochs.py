@@ -10,7 +10,7 @@ from federation.site.state import SiteState
 from node.machines.log_guard import LogGuard
 from proxy.core.interest import Interest
 from proxy.stream.coverage import Coverage
-from proxy.stream.registrations import Registrations
+from proxy.stream.interest_repair import InterestRepair
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.identity import Incarnation, ProxyId
 from waypost.records import OriginEnded
@@ -112,7 +112,7 @@ MASKED = (
     Mutant(
         "believes to have said it",
         "interests that were registered, and lost with the end of the log before it was read, is not said again",
-        replaced(Registrations, "log_end_lost", lambda self: None),
+        replaced(InterestRepair, "log_end_lost", lambda self: None),
         masked_by="rule 27: whoever had an answer to what the log has lost begins anew, and says all of it again",
     ),
 )

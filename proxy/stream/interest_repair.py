@@ -11,7 +11,7 @@ from proxy.stream.coverage import Coverage
 from waypost.identity import SessionId
 
 
-class Registrations:
+class InterestRepair:
     """Compares what the site log has of this proxy's interests with what its sessions need."""
 
     def __init__(self, env: Environment, sessions: SessionTable, coverage: Coverage) -> None:
