@@ -73,7 +73,8 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> Acq
 def orphan_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> AcquisitionInput:
-    """Return the input that a row is to a staged copy without its transfer: it is ours if the row has its very epoch.
+    """Return the input that a row is to an orphan, a staged copy whose transfer is gone: it is ours if the row has its
+    very epoch.
 
     As long as the row is the source's, of the epoch before, the source has not served since the cut, and an earlier
     claim of ours may still be applied: the copy commits after all, once it is certainly stored. So it does where the

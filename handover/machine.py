@@ -131,7 +131,7 @@ class TableMachine(Generic[InputT, EffectT]):
         Raises:
             UnexpectedInput: the table has no row for this input in this state; nothing was changed.
         """
-        kinds = self.transition(input)
+        kinds = self._transition(input)
         self.remember(input)
         return [self.effect(kind, input) for kind in kinds]
 
@@ -159,7 +159,7 @@ class TableMachine(Generic[InputT, EffectT]):
         made: EffectT = kind()
         return made
 
-    def transition(self, input: InputT) -> tuple[type, ...]:
+    def _transition(self, input: InputT) -> tuple[type, ...]:
         """Change the state as the table says, and return the kinds of effects, in order. :meth:`step` makes the effects
         of them.
 
@@ -309,7 +309,7 @@ def owner_input(
 
 
 def render(table: Table) -> str:
-    """Return a transition table as Markdown, for the room's README."""
+    """Return a transition table as Markdown; `python -m handover` prints all of them."""
     lines = ["| state | input | effects, in order | next state |", "|---|---|---|---|"]
     for (state, input), (effects, after) in table.items():
         names = ", ".join(effect.__name__ for effect in effects) or "-"

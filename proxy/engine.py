@@ -126,9 +126,9 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.stream.closing_markers import ClosingMarkers
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
+from proxy.stream.interest_repair import InterestRepair
 from proxy.stream.persister import Persister
 from proxy.stream.promises import Promises
-from proxy.stream.interest_repair import InterestRepair
 from proxy.stream.repairs import Repairs
 from proxy.stream.stream import Stream
 from proxy.stream.subscription_ends import SubscriptionEnds

@@ -87,7 +87,8 @@ class Consumer(Protocol):
 
 
 class LogReader:
-    """A reader of one log.
+    """A reader of one log. It connects at the first read, or at :meth:`start`; call :meth:`close` in the end. Calls may
+    come at the same time, and share one consumer.
 
     Args:
         connect: called with an offset (None: any position) and whether checksums are compared, returns a consumer at
@@ -95,8 +96,8 @@ class LogReader:
             Raises LogUnavailable.
         deadline_s: of a single read, in seconds.
         backoff_s: the first and the longest pause between attempts to connect, in seconds.
-        dense: the log has no holes, so a message behind one may have a wrong offset: a server finds a position by what
-            the log itself states, and no checksum covers that.
+        dense: every offset has a message. The reader then returns only messages whose offsets follow each other. No
+            checksum covers an offset, so messages are fetched again from the first offset that does not fit.
         name: of the log, for error messages.
     """
 

@@ -844,14 +844,16 @@ class SiteState:
         return state
 
     def resume_at(self, position: int, acceptance: bytes) -> None:
-        """Go on at an offset behind the snapshot: the log is read again from there for what it means alone.
+        """Continue to fold at `position`, which is not below the snapshot's. Call it once, on a state that
+        :meth:`restore` made, before the first fold. The records between the two have not changed the state; sessions
+        may be further on, and pass over what is folded below their own positions.
 
         Args:
-            position: the offset of the next record.
-            acceptance: what the store has of the acceptance there (:meth:`Acceptance.restore`).
+            position: the offset of the next record to fold.
+            acceptance: the acceptance at `position`, encoded, as the store has it (:meth:`Acceptance.restore`).
 
         Raises:
-            BadRecord: that is damaged.
+            BadRecord: `acceptance` is damaged.
         """
         self.position = position
         self.acceptance = Acceptance.restore(self.site, acceptance)

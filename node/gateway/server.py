@@ -82,8 +82,11 @@ class Counts:
     """What a gateway has done since it started."""
 
     granted: int = 0
+    """Leases that were granted or renewed."""
     published: int = 0
+    """Messages of peers that were published as notifications."""
     propagated: int = 0
+    """Notifications that were sent to peers, once for each peer."""
     refused: int = 0
     """Frames that no peer may send; each has cost its connection."""
     dropped: Counter[str] = field(default_factory=Counter)

@@ -48,7 +48,7 @@ class UnreadBytes:
         self._bytes += data
 
     def clear(self) -> None:
-        """Drop all bytes. During :meth:`parse` the piece that is being parsed is the last one."""
+        """Drop all bytes. Called by the callback of :meth:`parse`, it ends that parse after the present piece."""
         self._bytes.clear()
 
     def parse(self, parse: Callable[[bytes], None], piece_bytes: Callable[[], int], slice_s: float) -> float:

@@ -6,8 +6,8 @@ effect that makes it durable has been answered before the effect that tells it c
 law at its Ready: entries are in stable storage before messages are sent.
 
 :data:`LAW` is the whole of it. Who keeps it: `proxy/clients/durable_reply.py` for answers to clients,
-`proxy/stream/coverage.py` and `proxy/core/journal.py` for promises and gaps, `handover/acquisition.py` and
-`handover/target.py` for rows. The simulator looks at every step whether it is kept
+`proxy/stream/promises.py` for promises, `proxy/stream/coverage.py` for gaps, `proxy/core/journal.py` for both,
+`handover/acquisition.py` and `handover/target.py` for rows. The simulator looks at every step whether it is kept
 (`chaos/simulator/checks/durability.py`).
 
 What a client may be told at once is in :data:`NOT_HELD`, with why. Nor is anything held back of what another proxy is

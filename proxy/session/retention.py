@@ -49,7 +49,14 @@ class Window(NamedTuple):
 
 
 class Retention:
-    """What the subscriptions of one session hold of its entries, by their numbers. Knows no clock."""
+    """Which entries of one session each of its subscriptions still holds, by the numbers of the entries.
+
+    Call :meth:`set_subscriptions` whenever subscriptions change, and :meth:`add` for each new entry; :meth:`displace`
+    applies maximum counts. :meth:`mark` once a second and :meth:`expire` before each delivery apply times to live;
+    :meth:`retained_for` then says for which subscriptions an entry is still delivered. :meth:`windows`,
+    :meth:`schedule_removal` and, once that is written, :meth:`saved` remove entries from the store. It knows no clock:
+    times are arguments.
+    """
 
     def __init__(self) -> None:
         self._of: dict[SubscriptionId, list[Subscription]] = {}
@@ -81,7 +88,9 @@ class Retention:
         self.copying = False
         """True while entries come whose subscriptions may not be known yet."""
 
-    def know(self, subscriptions: Iterable[Subscription], stored: Iterable[tuple[int, Matched]] = ()) -> None:
+    def set_subscriptions(
+        self, subscriptions: Iterable[Subscription], stored: Iterable[tuple[int, Matched]] = ()
+    ) -> None:
         """Set the session's subscriptions, ended ones too, as they are now, and apply their maximum counts.
 
         Args:
@@ -315,7 +324,7 @@ class Retention:
 
     @property
     def overdue(self) -> int:
-        """How many numbers policies have passed since the last sweep began (:meth:`looked`)."""
+        """How many numbers policies have passed since the last sweep began (:meth:`sweep_begins`)."""
         return self._highest - self._swept_highest
 
     def windows(self, through: int) -> list[Window]:
@@ -333,11 +342,11 @@ class Retention:
                 found.append(Window(matched, start, below))
         return found
 
-    def looked(self) -> None:
+    def sweep_begins(self) -> None:
         """Note that a sweep of the session has begun: :attr:`overdue` counts from here."""
         self._swept_highest = self._highest
 
-    def leave(self, windows: Sequence[Window]) -> None:
+    def schedule_removal(self, windows: Sequence[Window]) -> None:
         """Have the entries in these windows removed from the store with its next write; the journal must have their
         removal on record before.
         """
@@ -376,7 +385,7 @@ class Retention:
     # ------------------------------------------------------------ from elsewhere
 
     def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
-        """Take over the state of a restored session; call :meth:`know` with its subscriptions before.
+        """Take over the state of a restored session; call :meth:`set_subscriptions` with its subscriptions before.
 
         Args:
             matched: number and matched subscriptions of each stored entry, in order of number.

@@ -138,7 +138,7 @@ class Session:
         self._gates: dict[Origin, _Gate] = {}
         self.seen_beyond_log: dict[Origin, int] = {}
         """By origin, an offset seen; it counts where it is above what the log of the site brings here."""
-        self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
+        self.interrupted_promises: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.created_at: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
@@ -279,7 +279,7 @@ class Session:
         """
         self._interest_expressions = None
         stored = ((number, matched) for number, _, matched in self.entries.in_memory)
-        self.retention.know([*self.active(), *self.ended], stored)
+        self.retention.set_subscriptions([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
         """Add a new subscription, and give it a generation that no other one of the session has. The caller checks that
@@ -484,7 +484,13 @@ class Session:
         return self.retention.active or self.queue_limits is not None
 
     def accept(self, stored: StoredNotification, matched: Matched) -> None:
-        """Store a notification that these subscriptions matched, without a look at gates and frontier."""
+        """Append a notification to the session's entries, whatever gates and frontier say. It is for what was caught up
+        and for what waited at a gate; :meth:`arrive` is for the live stream. A repeat is stored twice, and the frontier
+        stays.
+
+        Args:
+            matched: the subscriptions that match it; at least one.
+        """
         entry = self.entries.add(stored, matched)
         self.retention.add(entry[0], matched)
         if self.queue_limits is not None:

@@ -255,7 +255,7 @@ class Expiry:
         They are attested first, and removed when the journal has that.
         """
         self.expire(session)
-        session.retention.looked()
+        session.retention.sweep_begins()
         through = session.entries.saved_number
         windows = session.retention.windows(through)
         if not windows or session.id in self._sweeping:
@@ -286,7 +286,7 @@ class Expiry:
         def go() -> None:
             if self._sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.retention.leave([left for left in (_up_to(window, upto) for window in windows) if left])
+            session.retention.schedule_removal([left for left in (_up_to(window, upto) for window in windows) if left])
             if session.queue_limits is not None:
                 session.queue_limits.forget([outdated.number for outdated in found])
             session.pass_over(lowest, [(outdated.number, outdated.origin, outdated.offset) for outdated in found])

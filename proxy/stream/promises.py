@@ -62,8 +62,8 @@ class Promises:
             return
         if not self._sessions.interest.is_installed(session) or not session.receivers.attached():
             return
-        while session.cut_short:
-            subscription, promises = session.cut_short.pop()
+        while session.interrupted_promises:
+            subscription, promises = session.interrupted_promises.pop()
             subscription.unpromise(promises)
         for subscription in session.active():
             self._promise(session, subscription)
@@ -102,7 +102,7 @@ class Promises:
         def on_done(error: WaypostError | None) -> None:
             if self._sessions.serving(session.id) is not session:
                 # A frozen session must not say another thing of itself than before.
-                session.cut_short.append((subscription, promises))
+                session.interrupted_promises.append((subscription, promises))
             elif error is not None:
                 subscription.unpromise(promises)
                 self._unpromised[session.id] = session

@@ -25,7 +25,7 @@ def subscription(identity: SubscriptionId, ttl_s: int | None = None, max_count: 
 
 def known(*subscriptions: Subscription) -> Retention:
     retention = Retention()
-    retention.know(subscriptions)
+    retention.set_subscriptions(subscriptions)
     return retention
 
 
@@ -133,7 +133,7 @@ def test_ended_subscription_retains_entries_until_the_next_of_its_name_is_known(
         retention.add(number, (X,))
     retention.displace()
     assert retention.retained_for(1, (X,)) == (X,)
-    retention.know([short])
+    retention.set_subscriptions([short])
     assert [retention.retained_for(number, (X,)) for number in (1, 2, 3)] == [(), (), (X,)]
     assert retention.removed_by(1, (X,)) == (RemovalPolicy.MAX_COUNT,)
 
@@ -144,7 +144,7 @@ def test_copied_entries_count_for_a_subscription_that_is_known_later() -> None:
     for number in (1, 2, 3):
         retention.add(number, (X,))
     retention.copying = False
-    retention.know([subscription(X, max_count=2)])
+    retention.set_subscriptions([subscription(X, max_count=2)])
     assert retention.retained_for(1, (X,)) == ()
     assert retention.retained_for(2, (X,)) == (X,)
 
@@ -157,7 +157,7 @@ def test_a_subscription_that_is_given_a_shorter_time_lets_go_at_once() -> None:
     retention.expire(5_000)
     assert retention.retained_for(1, (X,)) == (X,)
     changed.ttl_s = 2
-    retention.know([changed])
+    retention.set_subscriptions([changed])
     retention.expire(5_000)
     assert retention.retained_for(1, (X,)) == ()
 
@@ -175,7 +175,7 @@ def test_windows_are_leaving_until_the_store_has_removed_them() -> None:
     retention.displace()
     windows = retention.windows(10)
     assert windows == [Window((X,), 1, 3)]
-    retention.leave(windows)
+    retention.schedule_removal(windows)
     assert (retention.windows(10), retention.leaving) == ([], windows)
     retention.saved([], windows)
     assert retention.leaving == []

@@ -36,8 +36,8 @@ from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
-from proxy.stream.promises import Promises
 from proxy.stream.interest_repair import InterestRepair
+from proxy.stream.promises import Promises
 from proxy.stream.subscription_ends import SubscriptionEnds
 from tests.chaos.simulator.mutation import Mutant, Switch, replaced
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -512,7 +512,7 @@ MUTANTS = (
     Mutant(
         "drop markers",
         "a link does not speak of what it passed over in silence",
-        replaced(ForwardingFilter, "pause", lambda self: []),
+        replaced(ForwardingFilter, "progress_markers", lambda self: []),
         ("STUCK",),
         (4, 6, 7),
     ),

@@ -32,7 +32,7 @@ from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
 _S, _T, _A = SourceState, TargetState, AcquisitionState
 _mark_changed = SessionTable.mark_changed
-_arrive, _row_input, _named = Session.arrive, AcquisitionAnswers._row_input, TargetTransfer.__init__
+_arrive, _owned_input, _named = Session.arrive, AcquisitionAnswers._owned_input, TargetTransfer.__init__
 _owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
 _orphan_input, _sweep = acquisition_rows.orphan_input, RowChecks._sweep
 
@@ -84,10 +84,10 @@ def _sweep_the_own_only(self: RowChecks, owned: Any, rows: Any, holds: Any) -> N
     _sweep(self, owned, (), holds)
 
 
-def _row_input_for_others(self: AcquisitionAnswers, running: Any, row: Ownership | None) -> object:
-    if running.machine.session not in self._sessions and row is not None and row.proxy == self._env.proxy:
+def _owned_input_for_others(self: AcquisitionAnswers, session: SessionId, row: Ownership) -> object:
+    if row.proxy == self._env.proxy:
         return inputs.Unavailable(inputs.RetryLater("the session is not here"))
-    return _row_input(self, running, row)
+    return _owned_input(self, session, row)
 
 
 def _no_orphan_input(
@@ -288,7 +288,7 @@ MUTANTS = (
     Mutant(
         "own row not believed",
         "a proxy that the row names, and that has nothing, does nothing",
-        replaced(AcquisitionAnswers, "_row_input", _row_input_for_others),
+        replaced(AcquisitionAnswers, "_owned_input", _owned_input_for_others),
         ("SIDES", "STUCK"),
         (2, 5, 10),
         rule=2,
