@@ -108,7 +108,7 @@ class Run:
         first: the index of the first notification that it was given, in :attr:`Client.delivered`.
         epoch: of the session as the run before ended.
         before: the rank of the session's last checkpoint then.
-        frontier: up to which the receiver had acknowledged all then, which the owner had heard.
+        frontier: up to which the receiver had acknowledged all then, which the owner had heard, and knew to exist.
         selective: the coordinates above that frontier which it had acknowledged.
         is_let_in: whether a proxy has let the run in.
         is_stored: whether the owner wrote another checkpoint before that: then no proxy may give again what the
@@ -347,11 +347,14 @@ class Client:
     def _next_run(self) -> Run:
         """Return a run that begins now, with what the owner of the session must know of the receiver."""
         run, wire = Run(first=len(self.delivered)), self.wire
-        session = wire and wire.node.engine and self.session and wire.node.engine.sessions.serving(self.session)
-        if wire and session and not wire.under_way and self.protocol.attached:
-            state = self.protocol.state
+        engine = wire and wire.node.engine
+        session = engine and self.session and engine.sessions.serving(self.session)
+        if wire and engine and session and not wire.under_way and self.protocol.attached:
+            state, env = self.protocol.state, engine.env
             run.epoch, run.before = session.epoch, self._last_rank()
-            run.frontier, run.selective = dict(state.frontier), Selective(state.selective.rows())
+            # What the owner cannot know to exist counts until the next attach alone (handover rule 30).
+            run.frontier = env.confirmed(session, state.frontier)
+            run.selective = Selective(env.confirmed_coordinates(session, state.selective.rows()))
         return run
 
     def _last_rank(self) -> Rank:
