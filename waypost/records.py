@@ -163,6 +163,7 @@ class LogBegun(msgspec.Struct, tag="log-begun", frozen=True, array_like=True, kw
         ended: origins of earlier log epochs -> the last offset of it that the log still has, and the highest that was
             seen anywhere, as far as known. Those in between are lost.
         again: the log epoch began before; the records just below belong to it too.
+        site: whose log it is; "": not said.
     """
 
     federation: str
@@ -170,6 +171,7 @@ class LogBegun(msgspec.Struct, tag="log-begun", frozen=True, array_like=True, kw
     log_epoch: int
     ended: dict[Origin, tuple[int, int]] = {}
     again: bool = False
+    site: str = ""
 
 
 class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=True, kw_only=True):

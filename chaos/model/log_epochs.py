@@ -285,7 +285,7 @@ class LogEpochs:
         row = _site_log_row(proxy.row)
         if log_confirms(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
             return _changed(state, index, phase="running", began=True)
-        begun = record_of(FEDERATION, row)
+        begun = record_of(SITE, FEDERATION, row)
         entry = EpochStart(begun.log_epoch, _ended(begun.ended))
         return _changed(
             replace(state, log=(*state.log, entry)), index, phase="running", began=True, below=len(state.log) + 1

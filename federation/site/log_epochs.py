@@ -281,17 +281,20 @@ def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
     return row.model_copy(update={"ended": {**row.ended, origin: (end, offset)}})
 
 
-def record_of(federation: str, row: SiteLogRow, *, again: bool = False) -> LogBegun:
+def record_of(site: SiteId, federation: str, row: SiteLogRow, *, again: bool = False) -> LogBegun:
     """Return the log's own record of its identity and log epoch, to be appended to the log.
 
     Args:
+        site: whose log it is.
         federation: the hex identity that follows from the federation's secret.
         row: of the site's log, in the registry.
         again: whether the log epoch began earlier, and is only named once more, because retention may remove its first
             record; then the records just below this one belong to that epoch too.
     """
     ended = dict(row.ended)
-    return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again)
+    return LogBegun(
+        federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again, site=site
+    )
 
 
 def log_confirms(state: SiteState, federation: str, row: SiteLogRow) -> bool:
@@ -318,6 +321,12 @@ def _check_federation(site: SiteId, federation: str, seen: LogSeen) -> None:
             f"the log of site {site} belongs to federation {log_federation}, and this registry to {federation}",
             field="log",
             hint="every proxy of a federation needs the same registry (--etcd), and the log of its own site (--kafka)",
+        )
+    if seen.begun is not None and seen.begun.site not in ("", site):
+        raise BadConfiguration(
+            f"the log of site {site} is the log of site {seen.begun.site}",
+            field="log",
+            hint="every site needs a log of its own: is --site right, and is no folder a link to another one, or a copy?",
         )
 
 

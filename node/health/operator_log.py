@@ -206,10 +206,10 @@ class OperatorLog:
     def _report_transfers(self, side: TransferDriver[Any]) -> None:
         """Write a line about each transfer that failed since the last look."""
         last = self._last.get(side.role)
-        if not side.ended or side.ended[-1] is last:
+        if not side.recent_views or side.recent_views[-1] is last:
             return
-        self._last[side.role] = side.ended[-1]
-        for transfer in reversed(list(takewhile(lambda ended: ended is not last, reversed(side.ended)))):
+        self._last[side.role] = side.recent_views[-1]
+        for transfer in reversed(list(takewhile(lambda ended: ended is not last, reversed(side.recent_views)))):
             self._ended(transfer)
 
     def _ended(self, transfer: TransferView) -> None:

@@ -280,7 +280,7 @@ async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:
     return {
         "proxy": node.proxy,
-        "handovers": [asdict(transfer_view) for transfer_view in node.serving_engine.transfers.shown()],
+        "handovers": [asdict(transfer_view) for transfer_view in node.serving_engine.transfers.views()],
     }
 
 

@@ -213,6 +213,12 @@ class RequestProtocol(H11Protocol):
         self._end()
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, and close the connection; nothing that comes after it is parsed."""
+        self._is_over = True
+        self._unread.clear()
+        super().send_400_response(msg)
+
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Stop parsing requests, and leave the connection to :class:`SocketProtocol`."""
         self._end()

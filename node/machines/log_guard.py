@@ -213,7 +213,7 @@ class LogGuard:
             pass
         again = log_confirms(self._state, self._federation, self.row)
         if not again or (yield FindFirst()) > 0:
-            yield AppendRecord(record_of(self._federation, self.row, again=again))
+            yield AppendRecord(record_of(self._state.site, self._federation, self.row, again=again))
         self._has_begun = True
 
     def check(self, end: int, *, reports: bool) -> Procedure:
@@ -325,7 +325,7 @@ class LogGuard:
             return True
         if not (yield from self._claim(new)):
             return False
-        yield AppendRecord(record_of(self._federation, new))
+        yield AppendRecord(record_of(self._state.site, self._federation, new))
         return True
 
     def _check_present(self, offset: int) -> _Questions:

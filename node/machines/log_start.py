@@ -7,7 +7,7 @@ and the simulator on its own. Whether a log has lost its end is judged in federa
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from federation.ports import Batch, SiteLogRow, SiteSnapshot
@@ -120,6 +120,13 @@ def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -
         # In this order: by the time that a log that has lost its end answers, the others have said what they had seen.
         seen = yield from _inspect(mark, known)
         row: SiteLogRow | None = yield ReadLogRow()
+        if row is None and mark.identity:
+            # A snapshot that was found may be of the site whose log this is, too: only the log itself says which.
+            try:
+                stated = yield from find_identity(seen.first, seen.end)
+            except HistoryTruncated:
+                continue
+            seen = replace(seen, begun=stated or seen.begun)
         judgement = judge(site, federation, row, seen, new_identity)
         new = judgement.row
         if row is not None and _is_to_be_named(row, seen) and (yield FindTime()) < began + IDENTITY_WAIT_MS:

@@ -375,7 +375,9 @@ class Node:
                 following = await self._perform_in_time(effect)
 
     async def _perform_in_time(self, effect: LifecycleEffect) -> LifecycleInput | Deadline | None:
-        """Perform an effect of the life cycle; return its answer. What has had its time is waited for no longer."""
+        """Perform an effect of the life cycle; return its answer. What has had its time is waited for no longer, and
+        what fails has had it: both are the Deadline, which comes before the time of the state is over then.
+        """
         due = self._lifecycle.next_deadline()
         if due == NEVER:
             return await self._perform_lifecycle(effect)

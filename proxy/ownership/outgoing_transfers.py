@@ -177,7 +177,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             return _Refusal("target is the source", violation="target is the source")
         if self._is_leaving:
             return _Refusal(LEAVING.why)
-        if message.transfer in self.over:
+        if message.transfer in self.recent_ids:
             return _Refusal("that transfer is over", violation="transfer is over")
         if running and running.machine.transfer == message.transfer:
             violation = self.violation(running, requester, message)

@@ -75,9 +75,9 @@ class TransferDriver(ABC, Generic[Running]):
         self._sessions = sessions
         self._output = output
         self.running: Mapping[SessionId, Running] = self._sessions.transfers.of(self.role)
-        self.over: dict[str, None] = {}
+        self.recent_ids: dict[str, None] = {}
         """Transfers that ended or were superseded lately: a late message is nobody's fault, and begins none again."""
-        self.ended: deque[TransferView] = deque(maxlen=TRANSFERS_SHOWN)
+        self.recent_views: deque[TransferView] = deque(maxlen=TRANSFERS_SHOWN)
 
     @abstractmethod
     def peer(self, running: Running) -> ProxyId:
@@ -137,7 +137,7 @@ class TransferDriver(ABC, Generic[Running]):
         Args:
             name: the violation, by one of a few fixed words; see :meth:`violation`.
         """
-        if name == UNKNOWN and message.transfer in self.over:
+        if name == UNKNOWN and message.transfer in self.recent_ids:
             return
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
         self._output.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
@@ -244,9 +244,9 @@ class TransferDriver(ABC, Generic[Running]):
         self._ended(running, outcome, ending)
 
     def _ended(self, running: Running, outcome: str, ending: Ending) -> None:
-        self.over[running.machine.transfer] = None
-        if len(self.over) > TRANSFERS_REMEMBERED:
-            del self.over[next(iter(self.over))]
+        self.recent_ids[running.machine.transfer] = None
+        if len(self.recent_ids) > TRANSFERS_REMEMBERED:
+            del self.recent_ids[next(iter(self.recent_ids))]
         record, counters = running.record, self._output.counters
         if outcome == COMMITTED:
             ending = NO_ENDING
@@ -257,7 +257,7 @@ class TransferDriver(ABC, Generic[Running]):
             counters.pauses[outcome].note(sum(record.spent_ms.get(phase, 0) for phase in PAUSED))
         why = ending.why[:REFUSAL_DETAIL]
         self._attest(running, outcome, why)
-        self.ended.append(self._shown(running, outcome, ending))
+        self.recent_views.append(self._view(running, outcome, ending))
 
     def _attest(self, running: Running, phase: str, reason: str = "") -> None:
         transfer, record = running.machine, running.record
@@ -273,7 +273,7 @@ class TransferDriver(ABC, Generic[Running]):
             bytes=sum(record.bytes.values()),
         )
 
-    def _shown(self, running: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
+    def _view(self, running: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
         transfer, record, now = running.machine, running.record, self._env.time.now_ms
         return TransferView(
             session=transfer.session,
@@ -295,9 +295,9 @@ class TransferDriver(ABC, Generic[Running]):
             pre_copied=record.entries[PRE_COPY],
         )
 
-    def shown(self) -> list[TransferView]:
+    def views(self) -> list[TransferView]:
         """Return the transfers that run, then those that ended lately, the latest first; for operators."""
-        return [*(self._shown(running) for running in self.running.values()), *reversed(self.ended)]
+        return [*(self._view(running) for running in self.running.values()), *reversed(self.recent_views)]
 
     def _is_stale(self, running: Running) -> bool:
         """Tell whether an answer comes for a transfer that is over, and count it then. A transfer ends with the lease

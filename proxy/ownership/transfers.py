@@ -63,9 +63,9 @@ class Transfers:
             return
         self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), reason=offer.reason)
 
-    def shown(self) -> list[TransferView]:
+    def views(self) -> list[TransferView]:
         """Return the transfers that run and those that ended lately, the latest first; for operators."""
-        return sorted([*self.sources.shown(), *self.targets.shown()], key=lambda view: -view.began_at_ms)
+        return sorted([*self.sources.views(), *self.targets.views()], key=lambda view: -view.began_at_ms)
 
     def cancel(self, session: SessionId) -> None:
         """Abort the transfer of a session from here, because the receiver that attached at its target is back here.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from proxy.core.answers import after_all
 from proxy.core.effects import NoteCheckpoints, PutCheckpoint, ignore_result
 from proxy.core.environment import Environment
 from proxy.core.output import Output
@@ -208,18 +209,12 @@ class CheckpointWriter:
             for session in map(sessions.get, sorted(unwritten.union(self._touched, sessions.changed)))
             if session is not None and session.role is Role.DORMANT and session.was_served and self._is_behind(session)
         ]
-        waits = len(due)
-
-        def written(_: WaypostError | None) -> None:
-            nonlocal waits
-            waits -= 1
-            if not waits:
-                on_done(None)
-
-        for session in due:
-            self.write(session, written)
         if not due:
             on_done(None)
+            return
+        written = after_all(len(due), lambda _: on_done(None))
+        for session in due:
+            self.write(session, written)
 
     def _is_behind(self, session: Session) -> bool:
         """Tell whether the session's last checkpoint lacks something, or another one is under way."""

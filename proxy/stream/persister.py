@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proxy.core.answers import after_all
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
@@ -37,18 +38,13 @@ class Persister:
         Args:
             on_done: called once both have answered: with None if both have the session, else with an error.
         """
-        waits = 2
-        failure: WaypostError | None = None
 
-        def on_part_done(error: WaypostError | None) -> None:
-            nonlocal waits, failure
-            waits -= 1
-            failure = failure or error
-            if not waits:
-                if failure is None:
-                    self.checkpoints.mark_answered(session.id)
-                on_done(failure)
+        def on_both_done(error: WaypostError | None) -> None:
+            if error is None:
+                self.checkpoints.mark_answered(session.id)
+            on_done(error)
 
+        on_part_done = after_all(2, on_both_done)
         self.store.save(on_part_done)
         self.checkpoints.write(session, on_part_done)
 

@@ -110,7 +110,7 @@ async def test_proxy_that_begins_beside_another_at_an_empty_log_waits_for_the_lo
     second = asyncio.create_task(beginning.begin(site_log))
     await asyncio.sleep(0.3)
     assert not second.done()
-    await site_log.append([record_of(first.federation, first.row)])
+    await site_log.append([record_of(SiteId("A"), first.federation, first.row)])
     assert (await asyncio.wait_for(second, 5)).row == first.row
 
 

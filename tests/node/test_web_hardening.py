@@ -376,6 +376,18 @@ def test_handshake_that_cannot_be_read_is_answered_and_ended(wrong: str, proxy: 
     assert received.startswith(b"HTTP/1.1 4")
 
 
+@pytest.mark.parametrize("asked", ["GET /livez HTTP/1.1\r\nX: {}\r\n\r\n", "GET /{} HTTP/1.1\r\n\r\n"])
+def test_request_that_is_too_long_is_answered_once(asked: str, proxy: ProxyProcess) -> None:
+    """Its rest is no second request, wherever the pieces of it end: the log of the proxy has no fault of it."""
+    for _ in range(20):
+        with (
+            socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection,
+            contextlib.suppress(OSError),
+        ):
+            connection.sendall(asked.format("a" * 70_000).encode())
+            assert _until_closed(connection).startswith(b"HTTP/1.1 4")
+
+
 def test_client_that_sends_no_more_gets_the_answers_to_what_it_sent(proxy: ProxyProcess) -> None:
     body = json.dumps({"session": "none", "unknown": "x" * 9_000}).encode()
     post = head(proxy, "POST /v1/sessions/delete", "Content-Type: application/json", f"Content-Length: {len(body)}")

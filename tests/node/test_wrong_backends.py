@@ -85,6 +85,20 @@ def test_data_folder_of_another_site_is_refused_without_damage(tmp_path: Path) -
         first.stop()
 
 
+def test_log_of_another_site_is_refused_before_anything_is_appended(tmp_path: Path) -> None:
+    """Two sites with one log forward to each other what each has already, without an end for a while."""
+    folder = {"no-discovery": "", "data": str(tmp_path / "run")}
+    first = ProxyProcess(ProxySpec("a", "A", folder), (), tmp_path)
+    first.start()
+    first.process.wait_until(
+        lambda: first.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
+    )
+    first.stop()
+    (tmp_path / "run" / "sites" / "Z").symlink_to("A")
+    line = _refused(first, ProxyProcess(ProxySpec("z", "Z", folder), ("A",), tmp_path / "second"))
+    assert line == "error: BAD_CONFIGURATION: log: the log of site Z is the log of site A"
+
+
 def test_no_log_is_begun_in_the_place_of_one_that_a_proxy_has(tmp_path: Path) -> None:
     proxy = ProxyProcess(ProxySpec("x", "A", {"no-discovery": ""}), (), tmp_path)
     proxy.start()

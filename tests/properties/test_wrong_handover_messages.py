@@ -7,7 +7,7 @@ they know of sessions and transfers is the same before and after.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -316,15 +316,17 @@ def slots(kind: type) -> tuple[str, ...]:
 def known(harness: EngineHarness) -> Any:
     """All that the engine knows of sessions and transfers, and when it will do something next."""
     engine, transfers = harness.engine, harness.engine.transfers
-    sides = [[side.running, side.ended] for side in (transfers.sources, transfers.targets)]
+    running: list[Mapping[Any, object]] = [transfers.sources.running, transfers.targets.running]
+    views = [transfers.sources.recent_views, transfers.targets.recent_views]
     return picture(
         [
             dict(engine.sessions),
             engine.env.cluster.owners,
             engine.sessions._changed,
             engine.sessions.interest._registered,
-            sides,
-            transfers.sources.over,
+            [dict(each) for each in running],
+            views,
+            transfers.sources.recent_ids,
             vars(harness.engine.session_moves) | {"_env": None, "_sessions": None, "_output": None},
             len(harness.log),
             harness.engine.next_deadline(),

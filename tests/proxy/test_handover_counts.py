@@ -53,7 +53,7 @@ def counted(stage: Stage) -> list[Handover]:
 
 
 def last(stage: Stage) -> TransferView:
-    return stage.harness.engine.transfers.shown()[0]
+    return stage.harness.engine.transfers.views()[0]
 
 
 def announced(stage: Stage) -> list[Fact]:
@@ -351,7 +351,7 @@ def test_entries_copied_after_the_target_was_ready_count_as_the_rest() -> None:
 
 def test_the_latest_handover_is_shown_first() -> None:
     stage = superseded()
-    assert [transfer_view.transfer for transfer_view in stage.harness.engine.transfers.shown()] == ["u", "t"]
+    assert [transfer_view.transfer for transfer_view in stage.harness.engine.transfers.views()] == ["u", "t"]
 
 
 def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:

@@ -127,7 +127,7 @@ def test_frozen_session_is_taken_back_before_its_proxy_leaves() -> None:
     leave(harness)
     assert had(harness.next(effects.PutCheckpoint).checkpoint.descriptor) == 5
     assert harness.engine.sessions[SESSION].epoch == 2
-    assert [transfer.cause for transfer in harness.engine.transfers.shown()] == ["source ends"]
+    assert [transfer.cause for transfer in harness.engine.transfers.views()] == ["source ends"]
 
 
 def test_session_that_its_target_has_committed_is_not_taken_back() -> None:

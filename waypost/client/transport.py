@@ -12,9 +12,9 @@ import logging
 import random
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
-from typing import assert_never
+from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 import websockets
@@ -149,9 +149,14 @@ class Transport:
     async def run(self) -> None:
         """Stay connected until cancelled. Raises an exception only by a defect of ours or of a library."""
         async with asyncio.TaskGroup() as self._tasks:
-            if not self.over:
-                self._step(Start())
-            await asyncio.get_running_loop().create_future()
+            try:
+                if not self.over:
+                    self._step(Start())
+                await asyncio.get_running_loop().create_future()
+            finally:
+                # What ends from here on begins nothing any more, and nor does a timer.
+                self._tasks = None
+                self._arm()
 
     def _step(self, input: Input) -> None:
         self._perform(self._connector.step(input, self._clock.now_ms()))
@@ -181,9 +186,11 @@ class Transport:
                     assert_never(effect)
         self._arm()
 
-    def _spawn(self, work: Awaitable[None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         if self._tasks is not None:
-            self._tasks.create_task(work)  # type: ignore[arg-type]
+            self._tasks.create_task(work)
+        else:
+            work.close()
 
     def _arm(self) -> None:
         if self._timer is not None:

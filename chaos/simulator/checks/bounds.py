@@ -25,5 +25,5 @@ def of_proxy(engine: Engine) -> Iterator[Waiting]:
         subscriptions = len(session.subscriptions) + len(session.ended)
         yield "subscriptions, ended ones included", subscriptions, MAX_SUBSCRIPTIONS_PER_SESSION
     for side in (engine.transfers.sources, engine.transfers.targets):
-        yield "transfers that are remembered", len(side.over), TRANSFERS_REMEMBERED
-        yield "ended transfers that can be told of", len(side.ended), TRANSFERS_SHOWN
+        yield "transfers that are remembered", len(side.recent_ids), TRANSFERS_REMEMBERED
+        yield "ended transfers that can be told of", len(side.recent_views), TRANSFERS_SHOWN

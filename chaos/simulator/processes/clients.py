@@ -52,7 +52,7 @@ from waypost.clock import NEVER
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
 from waypost.facts import Fact, FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
-from waypost.frontier import Selective
+from waypost.frontier import Selective, join
 from waypost.identity import (
     GENERATION,
     NOTHING,
@@ -350,11 +350,13 @@ class Client:
         engine = wire and wire.node.engine
         session = engine and self.session and engine.sessions.serving(self.session)
         if wire and engine and session and not wire.under_way and self.protocol.attached:
-            state, env = self.protocol.state, engine.env
-            run.epoch, run.before = session.epoch, self._last_rank()
+            state, site = self.protocol.state, engine.state.frontier
             # What the owner cannot know to exist counts until the next attach alone (handover rule 30).
-            run.frontier = env.confirmed(session, state.frontier)
-            run.selective = Selective(env.confirmed_coordinates(session, state.selective.rows()))
+            known = join(dict(site), session.frontier(site))
+            run.epoch, run.before = session.epoch, self._last_rank()
+            run.frontier = {origin: min(upto, known.get(origin, NOTHING)) for origin, upto in state.frontier.items()}
+            for origin, offsets in state.selective.rows().items():
+                run.selective.add(origin, [offset for offset in offsets if offset <= known.get(origin, NOTHING)])
         return run
 
     def _last_rank(self) -> Rank:

@@ -20,7 +20,6 @@ from chaos.simulator.processes.links import SECRET, Links, LinkShell
 from federation.links.effects import LinkEffect
 from federation.links.inputs import RegistryChanged
 from federation.ports import ProxyRow, RegistryEvent
-from handover.machine import Deadline
 from node.machines import lifecycle
 from node.machines.lease_keeper import LeaseKeeper
 from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
@@ -38,6 +37,7 @@ from node.machines.procedure import resume
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
 from node.peers.peers import name_of
 from proxy.core import effects
+from proxy.core.answers import after_all
 from proxy.core.inputs import (
     EffectCompleted,
     EngineInput,
@@ -421,10 +421,10 @@ class Node(PerformingProcess):
 
     # ------------------------------------------------------------ leases
 
-    def _live_by(self, input: LifecycleInput | Deadline) -> None:
-        """Perform what follows from an input of the life cycle, and set its timer."""
-        running = self._lifecycle
-        for effect in running.step(input, self.world.clock.time_ms):
+    def _live_by(self, input: LifecycleInput | None = None) -> None:
+        """Perform what follows from an input of the life cycle, or is due of it, and set its timer."""
+        running, now = self._lifecycle, self.world.clock.time_ms
+        for effect in running.tick(now) if input is None else running.step(input, now):
             self._perform_lifecycle(effect)
         due = running.next_deadline()
         if due not in (NEVER, self._life_due) and running is self._lifecycle:
@@ -433,7 +433,7 @@ class Node(PerformingProcess):
 
     def _overdue(self, due: int) -> None:
         if self._lifecycle.next_deadline() == due:
-            self._live_by(Deadline())
+            self._live_by()
 
     def _perform_lifecycle(self, effect: LifecycleEffect) -> None:
         """Perform an effect of the life cycle, as node/shell/node.py does."""
@@ -508,17 +508,10 @@ class Node(PerformingProcess):
             self._live_by(lifecycle.HandedBack())
 
     def _write_finally(self, *, marked: bool) -> None:
-        waits = 3
-
-        def one(_: object = None) -> None:
-            nonlocal waits
-            waits -= 1
-            if not waits:
-                self.schedule(0, lambda: self._live_by(lifecycle.FinalWritesDone()))
-
-        self.step_engine(Leave(one, marked))
-        self.step_engine(StoreAll(one))
-        self._effects.once_written(one)
+        on_done = after_all(3, lambda _: self.schedule(0, lambda: self._live_by(lifecycle.FinalWritesDone())))
+        self.step_engine(Leave(on_done, marked))
+        self.step_engine(StoreAll(on_done))
+        self._effects.once_written(lambda _: on_done(None))
 
     def _revoke(self) -> None:
         if self.world.clock.time_ms >= self.deaf_until and self.world.registry_answers():
