@@ -148,7 +148,8 @@ class Transport:
 
     async def run(self) -> None:
         """Stay connected until cancelled. Raises an exception only by a defect of ours or of a library."""
-        async with asyncio.TaskGroup() as self._tasks:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             try:
                 if not self.over:
                     self._step(Start())
