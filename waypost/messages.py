@@ -62,6 +62,8 @@ Offset = Annotated[int, Meta(ge=NOTHING, le=LARGEST)]
 Secret = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Principal = Annotated[str, Meta(max_length=MAX_ID_LENGTH)]
 ReportedOrigin = Annotated[Origin, Meta(max_length=MAX_ORIGIN_LENGTH)]
+AttestedOrigin = Annotated[Origin, Meta(max_length=MAX_ORIGIN_LENGTH, pattern=r"^[^/\s]+/[0-9]+(\.[0-9]+)?$")]
+AttestedOffsets = Annotated[list[Serial], Meta(min_length=1, max_length=MAX_REPORTED_OFFSETS)]
 ReportedFrontier = Annotated[dict[ReportedOrigin, Offset], Meta(max_length=MAX_ORIGINS)]
 ReportedOffsets = Annotated[list[Offset], Meta(max_length=MAX_REPORTED_OFFSETS)]
 ReportedCoordinates = Annotated[dict[ReportedOrigin, ReportedOffsets], Meta(max_length=MAX_ORIGINS)]
@@ -226,8 +228,8 @@ class Attestation(_Message, frozen=True, kw_only=True):
     number: Annotated[int, Meta(ge=1, le=LARGEST)]
     epoch: Annotated[Epoch, Meta(ge=0, le=LARGEST)]
     proxy: Annotated[ProxyId, Meta(max_length=MAX_ID_LENGTH)]
-    origin: ReportedOrigin
-    offsets: ReportedOffsets
+    origin: AttestedOrigin
+    offsets: AttestedOffsets
     digests: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_REPORTED_OFFSETS)]
     order: Order = "any"
     incarnation: Annotated[Incarnation, Meta(max_length=MAX_ID_LENGTH)] = Incarnation("")

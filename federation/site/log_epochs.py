@@ -326,7 +326,7 @@ def _check_federation(site: SiteId, federation: str, seen: LogSeen) -> None:
         raise BadConfiguration(
             f"the log of site {site} is the log of site {seen.begun.site}",
             field="log",
-            hint="every site needs a log of its own: is --site right, and is no folder a link to another one, or a copy?",
+            hint="every site needs a log of its own: is --site right, and is no folder a link or a copy?",
         )
 
 

@@ -531,6 +531,8 @@ class ClientDispatcher:
         receiver = self.attach_handler.receiver_of(connection)
         if receiver is None or connection.session is None:
             return
+        if any(len(attestation.offsets) != len(attestation.digests) for attestation in attestations):
+            raise BadMessage("an attestation has a digest for each offset", field="attestations")
         now = self._env.time.unix_ms
         facts = journal_facts.received(connection.session, receiver.id, connection.incarnation, attestations, now)
         last = attestations[-1]

@@ -12,9 +12,9 @@ from proxy.session.session import Role, Session
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.frames import decode_client_message, encode_message
-from waypost.identity import Epoch, Origin, ReceiverId, SessionId
+from waypost.identity import Epoch, Origin, ProxyId, ReceiverId, SessionId
 from waypost.limits import KNOWN_KEPT, MAX_ORIGINS, MAX_OUT_OF_ORDER
-from waypost.messages import Acknowledge, Attach, Attached, Detach, Problem
+from waypost.messages import Acknowledge, Attach, Attached, Attestation, Detach, Problem
 
 A = Origin("A/0")
 
@@ -136,3 +136,13 @@ def test_reported_coordinates_that_nobody_knows_to_exist_count_for_this_attachme
     assert receiver.reported.has(origin, 5000) and receiver.row().selective == {origin: [7]}
     receiver.connect(2, Attach(session="s", receiver="r", incarnation="j", frontier={}), {}, {})
     assert not receiver.reported and receiver.row().selective == {origin: [7]}
+
+
+def test_attestation_without_a_digest_for_each_offset_is_refused_and_no_fact() -> None:
+    harness = EngineHarness()
+    harness.serve()
+    wrong = Attestation(number=1, epoch=Epoch(1), proxy=ProxyId("me"), origin=A, offsets=[0, 1], digests=[7])
+    harness.send(1, Acknowledge(0, [wrong]))
+    (problem,) = [message for message in harness.received() if isinstance(message, Problem)]
+    assert (problem.code, problem.field) == (BadMessage.code, "attestations")
+    assert "received" not in [fact.kind for fact in harness.facts]

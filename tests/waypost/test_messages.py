@@ -9,9 +9,9 @@ from hypothesis.strategies import binary, dictionaries, integers, text
 
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.frames import decode_client_message, encode_message
-from waypost.identity import Origin, new_incarnation
+from waypost.identity import Epoch, Origin, ProxyId, new_incarnation
 from waypost.limits import COORDINATES_FRAME_BYTES, MAX_ATTRIBUTES, MAX_FRAME_BYTES, MAX_ID_LENGTH
-from waypost.messages import Acknowledge, Attach, Detach, Publish, Subscribe
+from waypost.messages import Acknowledge, Attach, Attestation, Detach, Publish, Subscribe
 from waypost.notification import Notification, attribute_count, decode_body, decoding_cost_ns
 
 
@@ -35,6 +35,19 @@ def test_the_field_that_is_wrong_is_named(data: bytes, field: str) -> None:
         decode_client_message(data)
     assert refusal.value.field == field
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("wrong", [{"origin": Origin("x")}, {"offsets": [-1]}, {"offsets": []}, {"number": 0}])
+def test_attestation_of_what_can_be_no_delivery_is_refused(wrong: dict[str, object]) -> None:
+    """The journal would have it, and the audit would not understand it."""
+    right = Attestation(
+        number=1, epoch=Epoch(1), proxy=ProxyId("p"), origin=Origin("A/0.2"), offsets=[7, 9], digests=[0, 1]
+    )
+    acknowledge = decode_client_message(encode_message(Acknowledge(0, [right])))
+    assert acknowledge == Acknowledge(0, [right])
+    with pytest.raises(BadMessage) as refusal:
+        decode_client_message(encode_message(Acknowledge(0, [right, msgspec.structs.replace(right, **wrong)])))
+    assert refusal.value.field.startswith("attestations[1]")
 
 
 def test_a_frame_past_the_limit_is_refused_with_the_limit() -> None:
