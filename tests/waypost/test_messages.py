@@ -47,7 +47,7 @@ def test_attestation_of_what_can_be_no_delivery_is_refused(wrong: dict[str, obje
     assert acknowledge == Acknowledge(0, [right])
     with pytest.raises(BadMessage) as refusal:
         decode_client_message(encode_message(Acknowledge(0, [right, msgspec.structs.replace(right, **wrong)])))
-    assert refusal.value.field.startswith("attestations[1]")
+    assert str(refusal.value.field).startswith("attestations[1]")
 
 
 def test_a_frame_past_the_limit_is_refused_with_the_limit() -> None:
