@@ -11,6 +11,7 @@ from chaos.simulator.checks.forwarding import check_forwarding
 from chaos.simulator.checks.owners import check_owners
 from chaos.simulator.checks.policies import excused
 from chaos.simulator.environment.environment import url_of
+from chaos.simulator.owed import highest_ends, least_ends
 from chaos.simulator.processes.clients import BEYOND_LOGS, HONEST, PRIORITIES
 from matching.covering import covers
 from proxy.session.session import Role
@@ -383,7 +384,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             if above >= BEYOND_LOGS
         ]
         expression = parse(client.requests[subscription])
-        ends = client.ends(subscription)
+        ends = least_ends(client, subscription)
         for origin, offset in missing:
             number = safe[Coordinate(origin, offset)]
             if client.joined is None or offset < client.joined.get(origin, 0) or not expression.matches({"n": number}):
@@ -520,7 +521,7 @@ def _unasked(world: World, client: Client, retried: Collection[NotificationId]) 
     """Check that a client was given what its subscriptions match, by keys that met, and nothing beyond their ends."""
     violations = []
     asked = {name: parse(text) for name, text in client.requests.items()}
-    latest = {name: client.ends_at_latest(name) for name in asked}
+    latest = {name: highest_ends(client, name) for name in asked}
     for identity, (origin, offset), number in client.delivered:
         if identity in retried:
             continue

@@ -50,7 +50,6 @@ from waypost.client.protocol import ClientProtocol
 from waypost.client.publish_buffer import Published
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
-from waypost.facts import Fact, FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
 from waypost.frontier import Selective, join
 from waypost.identity import (
@@ -568,60 +567,6 @@ class Client:
                 self.world.later(self.poll_interval_ms, self.take)
                 break
         self._speak()
-
-    # ------------------------------------------------------------ what it is owed
-
-    def ends(self, subscription: str) -> dict[Origin, int]:
-        """Return origin -> the last offset that is owed of a subscription at least, in all present and former origins.
-
-        A subscription that has not ended has no such bound: a huge offset, 1 << 60, stands for it. For an ended one it
-        is the lowest attested end. What the logs had when the client asked for the end is owed in any case, but for
-        that of a site that did not say in time how far its log went: then what the owner's site had read (handover rule
-        7).
-        """
-        origins = {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
-        if subscription not in self.ended:
-            return dict.fromkeys(origins, 1 << 60)
-        name, found = (self.session or self.name, subscription), self._attested(subscription, FactKind.UNSUBSCRIBED)
-        unconfirmed = {origin for fact in found for origin in fact.unconfirmed_ends}
-        before = self.world.published_before.get(name)
-        return {
-            origin: max(
-                NOTHING if before is None else before.floor(origin, is_confirmed=origin not in unconfirmed),
-                min([fact.frontier[origin] for fact in found if origin in fact.frontier], default=NOTHING),
-            )
-            for origin in origins
-        }
-
-    def ends_at_latest(self, subscription: str) -> dict[Origin, int]:
-        """Return origin -> the highest attested end of an ended subscription, above which nothing may be given.
-
-        An origin of which none was attested is not in it, nor one whose site did not answer at the end of the last
-        generation. Empty: the subscription, or a generation of it, has not ended, or the session was deleted: then
-        nobody attests the ends of the last generations.
-        """
-        if subscription not in self.ended:
-            return {}
-        if self.session in self.world.deletions:
-            # Also where its owner crashed before that was on record.
-            return {}
-        ends = self._attested(subscription, FactKind.UNSUBSCRIBED)
-        begun = self._attested(subscription, FactKind.EFFECTIVE, FactKind.RESTATED)
-        if {fact.subscription_generation for fact in begun} - {fact.subscription_generation for fact in ends}:
-            return {}
-        highest: dict[Origin, int] = {}
-        for fact in ends:
-            for origin, end in fact.frontier.items():
-                highest[Origin(origin)] = max(highest.get(Origin(origin), NOTHING), end)
-        last = max((fact.subscription_generation for fact in ends), default=0)
-        known = {origin for fact in ends if fact.subscription_generation == last for origin in fact.frontier}
-        return {origin: end for origin, end in highest.items() if origin in known}
-
-    def _attested(self, subscription: str, *kinds: FactKind) -> list[Fact]:
-        name = (self.session or self.name, subscription)
-        return [
-            fact for fact in self.world.facts if fact.kind in kinds and self.world.reused_names.name_of(fact) == name
-        ]
 
     # ------------------------------------------------------------ what it wants
 

@@ -407,7 +407,7 @@ class EffectRunner:
             self._node.crash(disk_lost=True)
             self._node.start()
 
-    def _put(self, effect: effects.PutCheckpoint) -> None:
+    def _put_checkpoint(self, effect: effects.PutCheckpoint) -> None:
         engine, world = self._node.engine, self._node.world
         error: WaypostError | None = None
         if world.loses(f"put {self._node.proxy}") or world.chances(world.faults.writes):
@@ -426,7 +426,7 @@ class EffectRunner:
 
         world.later(world.delay(), act)
 
-    def _note(self, effect: effects.NoteCheckpoints) -> None:
+    def _note_checkpoints(self, effect: effects.NoteCheckpoints) -> None:
         def act(engine: Engine) -> None:
             if self._node.world.registry_answers():
                 self._node.world.registry.note_checkpoints(effect.ranks)
@@ -455,31 +455,34 @@ class EffectRunner:
 
         self._node.afterwards(PUT_SITE_MS, act)
 
-    def _find(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
+    def _fetch_history(self, effect: effects.FetchHistory) -> None:
         world = self._node.world
-        world.catch_ups += isinstance(effect, effects.FetchHistory)
+        world.catch_ups += 1
 
         def act(engine: Engine) -> None:
-            if isinstance(effect, effects.FetchHistory):
-                there = [node for node in world.live_nodes(effect.site) if node.version == self._node.version]
-                serving = engine if effect.site == self._node.site else there[0].engine if there else None
-                answer: Any = RegistryUnavailable("nobody there")
-                if serving is not None:
-                    with suppress(Unreachable):
-                        answer = history(world, serving.state, effect)
-                self._node.answer(world.delay(), effect.on_done, answer)
-            else:
-                noted = world.registry.noted.get(effect.session)
-                others = (
-                    [] if effect.own_site else sorted({*engine.env.cluster.changelogs.values()} - {self._node.site})
-                )
-                read = [site for site in others if not world.chances(world.faults.answers)]
-                changelogs = [world.changelogs[site] for site in (self._node.site, *read)]
-                checkpoints = tuple(found for changelog in changelogs for found in changelog.latest(effect.session))
-                complete = len(read) == len(others)
-                self._node.answer(
-                    world.delay(), effect.on_done, effects.FoundCheckpoint(checkpoints, complete, noted=noted)
-                )
+            there = [node for node in world.live_nodes(effect.site) if node.version == self._node.version]
+            serving = engine if effect.site == self._node.site else there[0].engine if there else None
+            answer: Any = Unreachable(f"no proxy of site {effect.site} answers")
+            if serving is not None:
+                with suppress(Unreachable):
+                    answer = history(world, serving.state, effect)
+            self._node.answer(world.delay(), effect.on_done, answer)
+
+        self._node.afterwards(world.delay(), act)
+
+    def _find_checkpoint(self, effect: effects.FindCheckpoint) -> None:
+        world = self._node.world
+
+        def act(engine: Engine) -> None:
+            noted = world.registry.noted.get(effect.session)
+            others = [] if effect.own_site else sorted({*engine.env.cluster.changelogs.values()} - {self._node.site})
+            read = [site for site in others if not world.chances(world.faults.answers)]
+            changelogs = [world.changelogs[site] for site in (self._node.site, *read)]
+            checkpoints = tuple(found for changelog in changelogs for found in changelog.latest(effect.session))
+            complete = len(read) == len(others)
+            self._node.answer(
+                world.delay(), effect.on_done, effects.FoundCheckpoint(checkpoints, complete, noted=noted)
+            )
 
         self._node.afterwards(world.delay(), act)
 
@@ -517,12 +520,12 @@ class EffectRunner:
         effects.Save: _use_store,
         effects.LoadEntries: _use_store,
         effects.FindOutdated: _use_store,
-        effects.PutCheckpoint: _put,
+        effects.PutCheckpoint: _put_checkpoint,
         effects.PutSite: _put_site,
-        effects.NoteCheckpoints: _note,
+        effects.NoteCheckpoints: _note_checkpoints,
         effects.ForgetCheckpoints: _forget_checkpoints,
-        effects.FindCheckpoint: _find,
-        effects.FetchHistory: _find,
+        effects.FindCheckpoint: _find_checkpoint,
+        effects.FetchHistory: _fetch_history,
         effects.FindLogEnd: _find_log_end,
         effects.Verify: _check_password,
         effects.Hash: _check_password,

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import get_args
 
 import pytest
 
+from chaos.simulator.processes.effect_runner import EffectRunner
 from chaos.simulator.runs.actions import KEEP
 from chaos.simulator.runs.generator import draw, with_damage, with_retention
 from chaos.simulator.runs.schedule import KEPT, Kept, Schedule, shrink, violations_of
 from chaos.simulator.verdict import verdict
+from proxy.core import effects
 from waypost.facts import GapCause
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
 
@@ -172,3 +175,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
         check=True,
     )
     assert other.stdout.split() == [played(seed)[0].trace_hash for seed in range(40)]
+
+
+def test_every_effect_of_an_engine_has_a_performer() -> None:
+    assert EffectRunner._performers.keys() == {*get_args(effects.Effect)}
