@@ -16,7 +16,7 @@ from handover.acquisition_inputs import (
 from waypost.identity import Epoch, Ownership, ProxyId
 
 
-def is_row_older(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
+def is_row_before_copy(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
     """Tell whether a row is of a time before a copy that is here: of an earlier epoch than the copy, or of the same
     epoch and another proxy.
 
@@ -43,7 +43,7 @@ def dormant_input(
     """
     if row is None and not read:
         return CopyInDoubt()
-    if row is None or is_row_older(epoch, proxy, row):
+    if row is None or is_row_before_copy(epoch, proxy, row):
         if was_served:
             return CopyToActivate(row)
         # Whoever took it over since may live, and corrects the row; or has died, and a changelog says so.
@@ -65,7 +65,7 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> Acq
     if row is not None and row.proxy == proxy and not row.is_later_generation_than(epoch):
         # An earlier incarnation of ours may have served at that epoch: the one behind it is taken.
         return CopyToActivate(row) if row.epoch >= epoch else RowBehind()
-    if row is None or is_row_older(epoch, proxy, row):
+    if row is None or is_row_before_copy(epoch, proxy, row):
         return CopyInDoubt()
     return CopyOutlived(row)
 

@@ -209,7 +209,7 @@ class AcquisitionAnswers:
 
     def _owned_input(self, session: SessionId, row: Ownership) -> AcquisitionInput:
         """Return what the row of a session means of which there is no copy here."""
-        if self._is_known_older(session, row, row.epoch):
+        if self._had_later_row(session, row, row.epoch):
             return inputs.ROLLED_BACK
         if self.lives_elsewhere(row):
             return inputs.OwnedElsewhere(row)
@@ -243,11 +243,11 @@ class AcquisitionAnswers:
         if lost is not None and lost.is_later_generation_than(epoch):
             # It is of a session that was deleted before the lost one was made (handover rule 22).
             return inputs.CopyOutlived(lost)
-        if self._is_known_older(copy.id, row, epoch):
+        if self._had_later_row(copy.id, row, epoch):
             return inputs.ROLLED_BACK
         if copy.role is Role.DORMANT:
-            is_row_older = (read or row is not None) and acquisition_rows.is_row_older(epoch, proxy, row)
-            is_final = is_row_older and self._env.registry_memory.is_final(copy.id, row)
+            is_row_before_copy = (read or row is not None) and acquisition_rows.is_row_before_copy(epoch, proxy, row)
+            is_final = is_row_before_copy and self._env.registry_memory.is_final(copy.id, row)
             if is_final and not copy.was_served and row is not None and self.lives_elsewhere(row):
                 return inputs.CopyOutlived(row)
             input = acquisition_rows.dormant_input(
@@ -282,7 +282,7 @@ class AcquisitionAnswers:
             return RowReading(inputs.RowAbsent(row), creates=True)
         return RowReading(Unavailable(RetryLater(why)))
 
-    def _is_known_older(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
+    def _had_later_row(self, session: SessionId, row: Ownership | None, epoch: Epoch) -> bool:
         """Tell whether the registry had a later row than this one and than what is here, which somebody may correct."""
         lost = self._env.registry_memory.lost_row(session)
         is_older = lost is not None and lost.epoch > max(epoch, row.epoch if row is not None else NO_EPOCH)

@@ -41,7 +41,7 @@ from proxy.core.transfer_record import (
     TransferRecord,
 )
 from proxy.ownership.served_sessions import ServedSessions
-from proxy.ownership.transfer_driver import TransferDriver, older
+from proxy.ownership.transfer_driver import TransferDriver, is_of_earlier_epoch
 from proxy.session.retention import Mark
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
@@ -254,7 +254,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """
         owned, wanted = incoming.machine.owned, incoming.machine.wanted
         committing = incoming.machine.state is TargetState.COMMITTING
-        if committing and older(current, owned) and self._row_is_final(incoming, current):
+        if committing and is_of_earlier_epoch(current, owned) and self._row_is_final(incoming, current):
             self.claim_after(incoming, current, wanted)
         else:
             super().answered(incoming, current)
@@ -270,7 +270,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             current: the row, as the watch reports it; None, or a row older than the transfer's, is passed over.
         """
         incoming = self.running.get(session)
-        if incoming is not None and not older(current, incoming.machine.owned):
+        if incoming is not None and not is_of_earlier_epoch(current, incoming.machine.owned):
             self.answered(incoming, current)
 
     def proxy_down(self, proxy: ProxyId) -> None:

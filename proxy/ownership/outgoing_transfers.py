@@ -47,7 +47,7 @@ from proxy.core.transfer_record import (
     TransferRecord,
 )
 from proxy.ownership.served_sessions import ServedSessions
-from proxy.ownership.transfer_driver import TransferDriver, older
+from proxy.ownership.transfer_driver import TransferDriver, is_of_earlier_epoch
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import Entry
 from waypost.batches import batches
@@ -279,7 +279,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             current: the row, as the watch reports it; None, or a row older than the transfer's, is passed over.
         """
         outgoing = self.running.get(session)
-        if outgoing is None or current is None or older(current, outgoing.machine.owned):
+        if outgoing is None or current is None or is_of_earlier_epoch(current, outgoing.machine.owned):
             return
         input = machine.owner_input(current, outgoing.machine.owned, outgoing.machine.wanted)
         if isinstance(input, machine.OwnedByUs) and outgoing.machine.state is not SourceState.RECLAIMING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from federation.ports import Claimed
-from handover.acquisition_rows import is_row_older
+from handover.acquisition_rows import is_row_before_copy
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, CopyCheckRequested, NextEpochRequested, OwnerRead, SessionRequested
@@ -77,20 +77,20 @@ class RowChecks:
         def on_done(answer: Ownership | WaypostError | None) -> None:
             if isinstance(answer, WaypostError):
                 return
-            if self._is_row_older(session, answer):
+            if self._has_gone_back(session, answer):
                 self._write_again(session, answer)
             elif answer is not None and session.role in (Role.SERVING, Role.FROZEN):
                 self._output.report(OwnerRead(session.id, answer))
 
         self._output.emit(ReadRow(session.id, self._replies.to(session, on_done)))
 
-    def _is_row_older(self, session: Session, current: Ownership | None) -> bool:
+    def _has_gone_back(self, session: Session, current: Ownership | None) -> bool:
         """Tell whether a registry that says so was restored from an older copy: it has said otherwise before.
 
         At the epoch of a session that was made since, another may have been made.
         """
         if session.role is Role.SERVING:
-            return is_row_older(session.epoch, self._env.proxy, current)
+            return is_row_before_copy(session.epoch, self._env.proxy, current)
         return session.role is Role.FROZEN and (current is None or current.epoch < session.epoch)
 
     def _write_again(self, session: Session, earlier: Ownership | None) -> None:
@@ -205,5 +205,5 @@ class RowChecks:
             self._output.report(CopyCheckRequested(session, current))
         elif session.role not in (Role.SERVING, Role.FROZEN):
             return
-        elif current is None or self._is_row_older(session, current) or not cluster.has_seen(session.id, current):
+        elif current is None or self._has_gone_back(session, current) or not cluster.has_seen(session.id, current):
             self._look_up(session)

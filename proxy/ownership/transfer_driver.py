@@ -127,7 +127,9 @@ class TransferDriver(ABC, Generic[Running]):
             current: the row; None: there is none.
         """
         owned = running.machine.owned
-        if older(current, owned) and (owned.proxy == self._env.proxy or self._env.cluster.alive(owned.proxy)):
+        if is_of_earlier_epoch(current, owned) and (
+            owned.proxy == self._env.proxy or self._env.cluster.alive(owned.proxy)
+        ):
             return
         self.feed(running, machine.owner_input(current, running.machine.owned, running.machine.wanted))
 
@@ -336,7 +338,7 @@ class TransferDriver(ABC, Generic[Running]):
         self._output.emit(ReadRow(running.machine.session, on_done))
 
 
-def older(current: Ownership | None, owned: Ownership) -> bool:
+def is_of_earlier_epoch(current: Ownership | None, owned: Ownership) -> bool:
     """Tell whether a row is of an earlier epoch than one that is known: the watch may be behind what was claimed or
     read.
 
