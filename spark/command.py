@@ -83,7 +83,7 @@ def explain(
     Example: waypost explain A/0:17 --session s --run ./run
 
     Exit status: 0 it is explained, also that no notification stands at ORIGIN:OFFSET; 2 wrong usage or input, or no
-    notification has that name, or matches.
+    notification has that name, or matches, or nothing is known of the session.
     """
     from spark.explain import explain as explained
     from spark.source import Folder, locate

@@ -71,12 +71,15 @@ def explain(run: Folder, notification: str, session: str, receiver: str = "") ->
         receiver: the one that is asked about; "": any of the session.
 
     Raises:
-        BadInput: a file is no site log; there is no such notification, or more than one.
+        BadInput: a file is no site log; there is no such notification, or more than one; nothing is known of the
+            session.
     """
     found = _found(run, notification)
     evidence = _Evidence(found, session, receiver)
     for fact, where in _facts(run, found.at, session):
         evidence.add(fact, where)
+    if not evidence.is_known:
+        raise BadInput(f"no journal of the run speaks of session {session}", field="session", hint="is --run right?")
     return evidence.explanation()
 
 
@@ -207,12 +210,12 @@ class _Evidence:
         self._removed: list[str] = []
         self._gaps: list[str] = []
         self._ends: list[str] = []
-        self._is_known = False
+        self.is_known = False
+        """Whether any fact speaks of the session."""
 
     def add(self, fact: Fact, where: str) -> None:
         """Take a fact of the run into account."""
-        if fact.session == self._session:
-            self._is_known = True
+        self.is_known |= fact.session == self._session
         text = self._text(fact, where)
         if text:
             self._lines.append(Line(fact.at_ms, str(fact.kind), text, where))
@@ -349,7 +352,6 @@ class _Evidence:
         given = f"{', '.join(receivers)} {'has' if len(receivers) == 1 else 'have'} it"
         often = f", {len(self._given)} times" if len(self._given) > len(receivers) else ""
         verdicts: Iterable[tuple[bool, str]] = (
-            (not self._is_known, "no journal speaks of this session"),
             (self._found.record is None and bool(self._given), f"{given}, though no notification stands there"),
             (self._found.record is None, "no notification stands there"),
             (bool(self._given), given + often),
