@@ -80,6 +80,11 @@ def explain(run: Folder, notification: str, session: str, receiver: str = "") ->
         evidence.add(fact, where)
     if not evidence.is_known:
         raise BadInput(f"no journal of the run speaks of session {session}", field="session", hint="is --run right?")
+    if receiver and receiver not in evidence.receivers:
+        there = f"; there is {', '.join(sorted(evidence.receivers))}" if evidence.receivers else ""
+        raise BadInput(
+            f"no journal of the run speaks of receiver {receiver} of session {session}{there}", field="receiver"
+        )
     return evidence.explanation()
 
 
@@ -212,10 +217,14 @@ class _Evidence:
         self._ends: list[str] = []
         self.is_known = False
         """Whether any fact speaks of the session."""
+        self.receivers: set[str] = set()
+        """Those of which a fact of the session speaks."""
 
     def add(self, fact: Fact, where: str) -> None:
         """Take a fact of the run into account."""
-        self.is_known |= fact.session == self._session
+        if fact.session == self._session:
+            self.is_known = True
+            self.receivers |= {fact.receiver} - {""}
         text = self._text(fact, where)
         if text:
             self._lines.append(Line(fact.at_ms, str(fact.kind), text, where))
@@ -274,7 +283,7 @@ class _Evidence:
                 return f"{at.origin} at {fact.frontier.get(str(at.origin), 'an unknown place')}"
             case FactKind.ACCESS:
                 return f"by {fact.receiver}: {fact.reason}"
-            case FactKind.REGISTERED | FactKind.UNREGISTERED | FactKind.ATTACHED | FactKind.DRAINED:
+            case FactKind.REGISTERED | FactKind.UNREGISTERED | FactKind.ATTACHED | FactKind.DETACHED | FactKind.DRAINED:
                 return self._of_receiver(fact)
             case _:
                 return ""

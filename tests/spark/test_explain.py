@@ -186,7 +186,10 @@ def test_another_receivers_delivery_does_not_count(tmp_path: Path) -> None:
     run, sent = prepared()
     given(run, sent[2])
     assert explained(run, tmp_path / "1", "A/0:2", receiver="r").sentence.endswith("r has it")
-    assert "nobody says who has it" in explained(run, tmp_path / "2", "A/0:2", receiver="other").sentence
+    with pytest.raises(BadInput, match="no journal of the run speaks of receiver other of session s; there is r"):
+        explained(run, tmp_path / "2", "A/0:2", receiver="other")
+    run.attest("attached", "s", receiver="other")
+    assert "nobody says who has it" in explained(run, tmp_path / "3", "A/0:2", receiver="other").sentence
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ WIDTH = 1_000
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Mapping[str, Any]], numbers: Collection[str] = ()) -> None:
-    """Print a table on stdout: of each row the cells that have a heading; None is an empty cell.
+    """Print a table on stdout: of each row the cells that have a heading; None is an empty cell, a bool yes or no.
 
     Args:
         headings: the columns, in order; keys of every row.
@@ -26,6 +26,11 @@ def print_table(headings: Sequence[str], rows: Iterable[Mapping[str, Any]], numb
     for heading in headings:
         table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
     for row in rows:
-        cells = (row[heading] for heading in headings)
-        table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
+        table.add_row(*(escape(printable(_text(row[heading]))) for heading in headings))
     Console(width=WIDTH, highlight=False).print(table)
+
+
+def _text(cell: object) -> str:
+    if cell is None:
+        return ""
+    return ("no", "yes")[cell] if isinstance(cell, bool) else str(cell)
