@@ -60,12 +60,16 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class NothingLater:
-    """No changelog that can be read has anything of an owner after this one."""
+    """Input, an answer to FindLaterOwner: no changelog that can be read has a checkpoint of a later owner. The source
+    takes its next epoch.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ServedSince:
-    """A changelog has what a later owner wrote: the target committed, and the registry has lost that."""
+    """Input, the other answer to FindLaterOwner: a changelog has a checkpoint of a later owner. The target committed,
+    and the registry has lost that (handover rule 28). The source releases the session.
+    """
 
 
 @dataclass(frozen=True, slots=True)

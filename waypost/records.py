@@ -35,8 +35,19 @@ class Published(msgspec.Struct, tag="published", frozen=True, array_like=True, k
 
 
 class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True, kw_only=True):
-    """A notification of another site, received over a link. `path`: the sites that appended it before; `check`: as
-    of :class:`Published`.
+    """A notification of another site, received over a link.
+
+    Args:
+        link: the neighbour that sent it.
+        link_epoch: of the leader of the link, by which what a stale leader sends is refused.
+        origin: where it was appended first.
+        offset: in the origin's log, not in this one; with `origin`, its coordinate.
+        path: the sites that appended it before this one, in this order.
+        producer: the name of its producer; `incarnation` and `sequence` number the notification there.
+        at_ms: when it was published, in ms of Unix time.
+        body: the encoded attributes, as of :class:`Published`.
+        protection: its keys, hashed, and whether it may come where none meet.
+        check: of the body, as of :class:`Published`.
     """
 
     link: SiteId

@@ -47,7 +47,13 @@ class Copy(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The changelog's last checkpoint. `serial` 0: of whoever tried to make the session."""
+    """The last checkpoint in the changelog.
+
+    Args:
+        epoch: the ownership epoch in which it was written.
+        serial: 0: written before the claim of a new session, which may have failed; else by an owner that serves.
+        content: which session it holds, as a copy's; 0: an empty one, made anew.
+    """
 
     epoch: int
     serial: int

@@ -26,11 +26,11 @@ class SendingEnded:
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswered:
-    """It is known what became of a neighbour's request of filters.
+    """Event of the forwarding end: the log of this site has decided a neighbour's request of filters.
 
     Args:
-        request: what was requested.
-        is_applied: whether it is in force.
+        request: the neighbour's request.
+        is_applied: True: these filters are in force. False: the request does not fit those in force, and is refused.
     """
 
     request: FiltersRequested

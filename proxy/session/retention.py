@@ -310,7 +310,11 @@ class Retention:
 
     @property
     def decided(self) -> int:
-        """The number up to which policies of subscriptions have come; it stays while they remove nothing more."""
+        """The highest :attr:`Subscription.first_retained` of all subscriptions; 0: no policy has removed any.
+
+        Every entry from this number on is held, as far as policies of subscriptions go; those below may be held by some
+        subscriptions. It stays while a subscription with a lower one removes more.
+        """
         return self._highest
 
     def discard(self, removed: Mapping[int, RemovalPolicy]) -> None:

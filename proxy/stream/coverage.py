@@ -28,7 +28,17 @@ from waypost.notification import read_body
 
 
 class Coverage:
-    """Lets gated sessions catch up with the live stream. What is promised follows it."""
+    """Opens the gates of sessions: fetches the history that each gated origin lacks, stores it, and opens the gate.
+
+    Call :meth:`watch` for a session with gates: it is advanced until all of them are open. Its promises are made on the
+    way, for a subscription is effective from where its session is covered.
+
+    Args:
+        env: time, settings, lease, and the folded state of the site.
+        sessions: all sessions of this proxy.
+        output: takes the effects, the events and the facts of gaps.
+        promises: is told of each session whose promises may be due.
+    """
 
     def __init__(self, env: Environment, sessions: SessionTable, output: Output, promises: Promises) -> None:
         self._env = env

@@ -34,7 +34,14 @@ _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMes
 
 
 class LinkShell:
-    """The shell of one process's ends: it performs the effects as node/shell/links.py does."""
+    """The shell of the link ends of one process: it performs their effects, as node/shell/links.py does in a node. One
+    is made for each start of the process.
+
+    Args:
+        node: the process; its engine has been made.
+        invariants: looks at each message that is sent to a neighbour.
+        links: the wires between sites.
+    """
 
     def __init__(self, node: Process, invariants: Invariants, links: Links) -> None:
         assert node.engine is not None

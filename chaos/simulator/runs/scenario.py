@@ -101,7 +101,12 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 class Scenario:
-    """One run of a file; `recorded`: its world has a recording, for a picture."""
+    """One run of a file; `recorded`: its world has a recording, for a picture.
+
+    Each directive ``NAME ...`` of the file is performed by a method ``do_NAME(rest, words)``: `rest` is the line behind
+    the name, `words` the same, split at blanks; most methods need one of them. A method returns further lines for the
+    file, or None. KeyError: there is no such client, proxy or site.
+    """
 
     def __init__(self, *, recorded: bool = False) -> None:
         self._recorded = recorded
