@@ -56,21 +56,24 @@ def departures(journal: DataFrame) -> DataFrame:
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    return _last(journal, FactKind.UNREGISTERED).where(F.col("kind") == FactKind.UNREGISTERED).drop("kind")
+    return _away(journal, FactKind.UNREGISTERED).drop("last_kind")
 
 
-def _last(journal: DataFrame, *kinds: FactKind) -> DataFrame:
-    """Return of each receiver the `kind` of the last fact that says that it is there, or is not; the epoch of that,
+def _away(journal: DataFrame, *kinds: FactKind) -> DataFrame:
+    """Return the receivers of which the last fact says that they are not there: its kind, `last_kind`; its epoch,
     `left_at`; and its frontier, `given`.
 
     Args:
-        kinds: of the facts that say that it is not.
+        kinds: of the facts that say so.
     """
     presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, *kinds))
     last = F.max_by(F.struct("kind", "epoch", "frontier"), F.struct("epoch", "at_ms", "number"))
-    found = presence.groupBy(*RECEIVER).agg(last.alias("last"))
-    return found.select(
-        *RECEIVER, "last.kind", F.col("last.epoch").alias("left_at"), F.col("last.frontier").alias("given")
+    away = presence.groupBy(*RECEIVER).agg(last.alias("last")).where(F.col("last.kind").isin(*kinds))
+    return away.select(
+        *RECEIVER,
+        F.col("last.kind").alias("last_kind"),
+        F.col("last.epoch").alias("left_at"),
+        F.col("last.frontier").alias("given"),
     )
 
 
@@ -81,13 +84,13 @@ def after_departure(journal: DataFrame) -> DataFrame:
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
     """
-    away = _last(journal, FactKind.UNREGISTERED, FactKind.DETACHED)
-    left, taken = (F.col("last_kind") == kind for kind in (FactKind.UNREGISTERED, FactKind.DETACHED))
-    joined = deliveries(journal).join(away.withColumnRenamed("kind", "last_kind").where(left | taken), on=RECEIVER)
+    away = _away(journal, FactKind.UNREGISTERED, FactKind.DETACHED)
+    joined = deliveries(journal).join(away, on=RECEIVER)
     is_later = F.col("epoch") > F.col("left_at")
     upto = F.coalesce(F.try_element_at("given", F.col("origin")), F.lit(NOTHING))
     is_beyond = (F.col("epoch") == F.col("left_at")) & (F.size("given") > 0) & (F.col("offset") > upto)
     late = joined.withColumn("upto", upto).where(is_later | is_beyond)
+    taken = F.col("last_kind") == FactKind.DETACHED
     reason = F.when(taken, Reason.RIGHT_TAKEN).otherwise(Reason.RECEIVER_LEFT)
     note = F.when(taken, _note("receiver's right to read")).otherwise(_note("receiver"))
     return findings(late, "P4", note, reason=reason, other_epoch="left_at")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 
+from node.cli.commands.table import yes_or_no
 from node.configuration.config import NodeConfig
 
 
@@ -34,7 +35,7 @@ def _plain(value: object) -> object:
 
 def _shown(value: object) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return yes_or_no(value)
     if isinstance(value, list):
         return ",".join(map(str, value)) or "-"
     return str(value) if value != "" else "-"

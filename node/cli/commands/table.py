@@ -33,4 +33,9 @@ def print_table(headings: Sequence[str], rows: Iterable[Mapping[str, Any]], numb
 def _text(cell: object) -> str:
     if cell is None:
         return ""
-    return ("no", "yes")[cell] if isinstance(cell, bool) else str(cell)
+    return yes_or_no(cell) if isinstance(cell, bool) else str(cell)
+
+
+def yes_or_no(value: bool) -> str:
+    """Return the word by which the command line shows a bool."""
+    return "yes" if value else "no"
