@@ -53,7 +53,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Which two proxies the client moves between, on what, with how much stored."""
+    """What a benchmark of handover moves.
+
+    Args:
+        real: on etcd and Kafka; else on the embedded backends.
+        far: between proxies of two sites; else of one.
+        stored: how many notifications the session has.
+    """
 
     real: bool
     far: bool

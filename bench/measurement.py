@@ -12,7 +12,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement: a value for each repeat. `goal` and `note` are words for the reader."""
+    """One measurement.
+
+    Args:
+        name: what was measured.
+        unit: of the values.
+        values: one for each repeat.
+        goal: what it should be, in words for the reader.
+        note: how it was measured, in words for the reader.
+    """
 
     name: str
     unit: str

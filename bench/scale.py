@@ -60,7 +60,14 @@ POLL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Seconds from the start of the process, and MB."""
+    """What the start of a proxy with many sessions took.
+
+    Args:
+        ready_s: seconds from the start of the process until the proxy was ready.
+        read_s: seconds until a client in the middle had what is stored for it.
+        serving_s: seconds until all sessions were served.
+        resident_mb: the process's resident memory then, in MB.
+    """
 
     ready_s: float
     read_s: float

@@ -17,7 +17,12 @@ from waypost.subscription import parse
 
 
 class Delivered(NamedTuple):
-    """One notification as it was delivered, and the origin at which it was first appended."""
+    """One notification as it was delivered to a client.
+
+    Args:
+        id: its producer, incarnation and sequence number.
+        origin: the origin at which it was first appended.
+    """
 
     id: NotificationId
     origin: Origin

@@ -12,7 +12,12 @@ REFUSAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The trusted authorities, and this proxy's certificate, in the two forms that the libraries need."""
+    """The trusted authorities, and this proxy's certificate, in the two forms that the libraries need.
+
+    Args:
+        certificate: this proxy's certificate chain, as PEM; None: it has none.
+        key: the certificate's private key, as PEM; None: it has none.
+    """
 
     context: ssl.SSLContext
     """For Kafka."""

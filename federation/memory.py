@@ -64,7 +64,9 @@ from waypost.records import Record
 
 
 class Fallible:
-    """The common part of storages: a condition that reports changes, and the ways to fail."""
+    """The common part of the storages in memory: `changed` wakes those who wait for a change; `away` (every action
+    fails) and `answers_to_lose` (so many actions are done, and their answers lost) are for tests to set.
+    """
 
     error: type[Unreachable] = LogUnavailable
 

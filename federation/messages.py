@@ -66,7 +66,14 @@ class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True)
 
 
 class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
-    """`count` more records are in the far log; the sender may send as many again."""
+    """An answer to LinkRecords: more records are in the log of the far site, and the sender may send as many again.
+
+    Args:
+        site: the sender's site, whose log has them.
+        epoch: of the leader that opened the link.
+        opening: the serial of that opening.
+        count: how many more records.
+    """
 
     site: SiteId
     epoch: int
@@ -118,7 +125,13 @@ class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up", kw_only=True):
 
 
 class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):
-    """A refusal of a CatchUp, with the reason for people."""
+    """A refusal of a CatchUp.
+
+    Args:
+        request: the number of the CatchUp.
+        origin: the origin that it asked for.
+        reason: for people.
+    """
 
     request: int
     origin: Origin
@@ -126,14 +139,25 @@ class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):
 
 
 class SeenRequest(msgspec.Struct, frozen=True, tag="seen-request"):
-    """A question how far the other proxy has seen `origin`: its log was out of reach of the requester."""
+    """A question to another proxy, how far its site has seen an origin: the log of that origin's site was out of reach
+    of the requester.
+
+    Args:
+        request: the number of the question; the answer has it too.
+        origin: the origin.
+    """
 
     request: int
     origin: Origin
 
 
 class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
-    """The highest offset seen; -1: none."""
+    """The answer to a SeenRequest.
+
+    Args:
+        request: the number of the request.
+        offset: the highest offset of the origin that the answering site has seen; -1: none.
+    """
 
     request: int
     offset: int

@@ -111,7 +111,13 @@ class SiteLog(Protocol):
 
 
 class ProxyRow(BaseModel):
-    """The registry's row of a live proxy."""
+    """The registry's row of a live proxy, which ends with the proxy's lease.
+
+    Args:
+        proxy: its name.
+        incarnation: of this start of it, and of this lease.
+        site: the site where it runs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -207,7 +213,12 @@ class DrainRow(BaseModel):
 
 
 class OwnerRow(BaseModel):
-    """The registry's row of a session."""
+    """The registry's row of a session.
+
+    Args:
+        proxy: the owner.
+        epoch: of its ownership; each change of owner makes it greater.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -230,7 +241,12 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class OwnerChanged:
-    """The row of a session changed; `ownership` None: it was removed."""
+    """Event of the registry's watch: the row of a session changed.
+
+    Args:
+        session: the session.
+        ownership: its row as it is now; None: it was removed.
+    """
 
     session: SessionId
     ownership: Ownership | None
@@ -238,7 +254,11 @@ class OwnerChanged:
 
 @dataclass(frozen=True, slots=True)
 class ProxyUp:
-    """A proxy was announced."""
+    """Event of the registry's watch: a proxy was announced under a new lease.
+
+    Args:
+        row: the proxy's row.
+    """
 
     row: ProxyRow
 
@@ -257,7 +277,12 @@ class ProxyDown:
 
 @dataclass(frozen=True, slots=True)
 class DrainChanged:
-    """An operator ordered a drain of a proxy, or took it back (`row` None)."""
+    """Event of the registry's watch: an operator ordered a drain of a proxy, changed it, or took it back.
+
+    Args:
+        proxy: the proxy that is to hand its sessions over.
+        row: the order; None: it was taken back.
+    """
 
     proxy: ProxyId
     row: DrainRow | None
@@ -265,7 +290,13 @@ class DrainChanged:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """A link has another leader; `proxy` None: it has none."""
+    """Event of the registry's watch: a link has another leader.
+
+    Args:
+        link: the name of the link.
+        proxy: the leader; None: the link has none.
+        epoch: how many leaders the link has had.
+    """
 
     link: str
     proxy: ProxyId | None
@@ -274,14 +305,22 @@ class LeaderChanged:
 
 @dataclass(frozen=True, slots=True)
 class LinkChanged:
-    """A link between two sites was added or removed."""
+    """Event of the registry's watch: a link between two sites was added or removed.
+
+    Args:
+        row: the link's row as it is now, which says whether it was removed.
+    """
 
     row: LinkRow
 
 
 @dataclass(frozen=True, slots=True)
 class TreeChosen:
-    """Another dispatching tree was chosen."""
+    """Event of the registry's watch: another dispatching tree was chosen.
+
+    Args:
+        row: the row of the tree that is in force.
+    """
 
     row: TreeRow
 

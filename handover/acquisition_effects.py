@@ -18,12 +18,18 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class ReadRow:
-    """Read the row; the driver says what the answer means (proxy/ownership/acquisition_answers.py)."""
+    """Effect: read the session's row in the registry. proxy/ownership/acquisition_answers.py says what the answer
+    means, and which input it becomes.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Tell those who wait for the session why it cannot be had."""
+    """Effect, without an answer: the acquisition has ended; tell those who wait for the session why it cannot be had.
+
+    Args:
+        reason: why, and whether it is final.
+    """
 
     reason: Reason
 
@@ -48,14 +54,23 @@ class FindLaterCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RecordFirst:
-    """Write the first checkpoint of a new session; answered with Recorded, RecordOutdated or Unavailable."""
+    """Effect: write the first checkpoint of a new session; answered with Recorded, RecordOutdated or Unavailable.
+
+    Args:
+        epoch: the epoch at which the session will be served.
+    """
 
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Set the row, from the one before to ours at this epoch."""
+    """Effect: compare and set the row of a session that is made here.
+
+    Args:
+        before: the row that must be in force; None: there must be none.
+        epoch: of the new row, whose owner is this proxy.
+    """
 
     before: Ownership | None
     epoch: Epoch
@@ -91,7 +106,12 @@ class ServeNew:
 
 @dataclass(frozen=True, slots=True)
 class ServeRebuilt:
-    """Serve the session as its checkpoint has it, and catch up what is missing."""
+    """Effect, without an answer: serve the session as its checkpoint has it, and catch up what came after the
+    checkpoint.
+
+    Args:
+        checkpoint: the last one of the session.
+    """
 
     checkpoint: Checkpoint
 
@@ -125,7 +145,11 @@ class StoreCopy:
 
 @dataclass(frozen=True, slots=True)
 class CommitCopy:
-    """Set the row, from the one that is there to ours at the copy's epoch."""
+    """Effect: compare and set the row, to this proxy at the epoch of the staged copy.
+
+    Args:
+        row: the row that must be in force; None: the registry has lost it.
+    """
 
     row: Ownership | None
 
@@ -142,7 +166,11 @@ class DropCopy:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCopy:
-    """Delete the copy; tell those who wait where the session is."""
+    """Effect, without an answer: delete the copy that is stored here; tell those who wait where the session is.
+
+    Args:
+        row: the owner and the epoch that the registry names.
+    """
 
     row: Ownership
 

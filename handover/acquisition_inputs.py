@@ -11,19 +11,23 @@ from waypost.identity import Epoch, Ownership
 
 @dataclass(frozen=True, slots=True)
 class OwnerWatched:
-    """Begin; the watch names a live owner elsewhere."""
+    """Input, the first of an acquisition: the registry's watch names a live owner elsewhere.
+
+    Args:
+        owner: that owner, with its epoch.
+    """
 
     owner: Ownership
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerUnknown:
-    """Begin; nobody knows who owns the session."""
+    """Input, the first of an acquisition: the registry's watch names no live owner of the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """The session cannot be had now, and may be later.
+    """A reason: the session cannot be had now, and may be later.
 
     Args:
         why: for people.
@@ -34,7 +38,7 @@ class RetryLater:
 
 @dataclass(frozen=True, slots=True)
 class NoSuchSession:
-    """There is no session of that name, and whoever asked for it would not make one."""
+    """A reason: there is no session of that name, and the client that asked for it would not make one."""
 
 
 Reason = RetryLater | NoSuchSession | SessionLost
@@ -43,7 +47,11 @@ Reason = RetryLater | NoSuchSession | SessionLost
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The session cannot be had."""
+    """Input, an answer to every effect that asks a backend: the session cannot be had.
+
+    Args:
+        reason: why; GiveUp carries it to those who wait.
+    """
 
     reason: Reason
 
@@ -64,7 +72,11 @@ class RowAbsent:
 
 @dataclass(frozen=True, slots=True)
 class OwnedElsewhere:
-    """The row names another proxy, which has a lease."""
+    """Input, an answer to ReadRow: the row names another proxy, which has a lease.
+
+    Args:
+        row: that owner, with its epoch.
+    """
 
     row: Ownership
 
@@ -210,7 +222,11 @@ class RecordOutdated:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The session's last checkpoint."""
+    """Input, an answer to FindCheckpoint: the session's last checkpoint was found.
+
+    Args:
+        checkpoint: that checkpoint.
+    """
 
     checkpoint: Checkpoint
 

@@ -60,7 +60,12 @@ class OwnedByOther:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Compare and set the session's row from `expected` to `new`."""
+    """Effect: compare and set the session's row in the registry, the only commit point of a handover.
+
+    Args:
+        expected: the owner and epoch that must be in force.
+        new: the owner and epoch to put in their place.
+    """
 
     expected: Ownership
     new: Ownership
@@ -87,7 +92,11 @@ Table = Mapping[tuple[Enum, type], Cell]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time-outs of a transfer, in milliseconds."""
+    """Time-outs of a transfer, in milliseconds.
+
+    Args:
+        retry_ms: a message without an answer is sent again after this time.
+    """
 
     retry_ms: int = 250
     prepare_ms: int = 5_000

@@ -29,7 +29,13 @@ TRIGGERS = (ATTACH, FOLLOW, DRAIN, REBALANCE)
 
 
 class TransferMessage(msgspec.Struct, frozen=True):
-    """Base of all messages of one transfer. `epoch`: the epoch of the source."""
+    """The common fields of all messages of one transfer.
+
+    Args:
+        session: the session that is handed over.
+        transfer: the name of the transfer, which the target has chosen; no two transfers have one.
+        epoch: the epoch at which the source serves the session.
+    """
 
     session: SessionId
     transfer: str
@@ -105,7 +111,11 @@ class Chunk(TransferMessage, tag="chunk", frozen=True, kw_only=True):
 
 
 class ChunkStored(TransferMessage, tag="chunk-stored", frozen=True):
-    """All chunks up to this number have come."""
+    """Target to source: all chunks up to a number have come.
+
+    Args:
+        number: of that chunk; chunks are numbered from 1, and 0 means that none has come.
+    """
 
     number: int
 
@@ -158,7 +168,11 @@ class TransferDeclined(TransferMessage, tag="transfer-declined", frozen=True):
 
 
 class Aborted(TransferMessage, tag="aborted", frozen=True):
-    """The sender has no such transfer, or has it no more."""
+    """Either side to the other: the sender has no such transfer, or has it no more.
+
+    Args:
+        reason: for people.
+    """
 
     reason: str
 
@@ -215,7 +229,11 @@ class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
 
 
 class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
-    """Either way: the relay is over."""
+    """Near proxy to owner, or owner to near proxy: a relay is over.
+
+    Args:
+        relay: the name of the relay.
+    """
 
     relay: str
     by_owner: bool

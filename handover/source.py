@@ -74,26 +74,36 @@ class ServedSince:
 
 @dataclass(frozen=True, slots=True)
 class SendPrepared:
-    """Send the session as it is now, and begin to send chunks."""
+    """Effect, without an answer: send the target the session as it is now, and begin to send chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountStored:
-    """The target has all chunks up to this number."""
+    """Effect, without an answer: note which chunks the target has; the window of chunks under way moves on.
+
+    Args:
+        number: all chunks up to this number have come.
+    """
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendChunks:
-    """Send chunks as far as the window allows; on Retry, again from the first one not acknowledged."""
+    """Effect, without an answer: send chunks as far as the window allows.
+
+    Args:
+        again: begin at the first chunk that was not acknowledged, as after a Retry; else go on with the next one.
+    """
 
     again: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Stop delivering, storing and accepting for the session; take the cut."""
+    """Effect, without an answer: stop delivering, storing and accepting for the session, and take its cut, the frontier
+    at that moment.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +113,27 @@ class SendFrozen:
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
-    """Serve again, at this epoch, and take what was passed over while frozen."""
+    """Effect, without an answer: serve the session again here, and take what was passed over while it was frozen.
+
+    Args:
+        epoch: at which it is served from now on.
+    """
 
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Tell the receivers where the session went, if that is known, and delete it here."""
+    """Effect, without an answer: the target has the session. Tell the receivers where it went, if that is known, and
+    delete it here.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The transfer came to nothing; the session was served all the time."""
+    """Effect, without an answer: the transfer came to nothing, and the session was served here all the time; drop what
+    was kept for the transfer.
+    """
 
 
 SourceInput = (

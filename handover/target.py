@@ -68,26 +68,35 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class SendPrepare:
-    """Ask the source to prepare."""
+    """Effect, without an answer: ask the source to prepare the handover."""
 
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Set up the shadow: register its expressions, close a gate for every origin."""
+    """Effect, without an answer: set up the shadow, the session without its entries: register its expressions, and
+    close a gate for every origin.
+
+    Args:
+        prepared: the session as the source has it.
+    """
 
     prepared: Prepared
 
 
 @dataclass(frozen=True, slots=True)
 class TakeChunk:
-    """Take the chunk's entries if it is the next one; acknowledge all that came."""
+    """Effect, without an answer: take a chunk's entries if it is the next one; acknowledge all that came.
+
+    Args:
+        chunk: the chunk, which may be a repeat or ahead of a missing one.
+    """
 
     chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeChunks:
-    """Say which chunks of the copy have come."""
+    """Effect, without an answer: send the source the number up to which all chunks have come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,12 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 class Text(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The condition that the attribute is this string."""
+    """The condition that an attribute is a certain string.
+
+    Args:
+        name: of the attribute.
+        value: the whole string.
+    """
 
     name: str
     value: str
@@ -55,14 +60,23 @@ class Within(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Prefix(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The condition that the attribute is a string with this prefix."""
+    """The condition that an attribute is a string with a certain beginning.
+
+    Args:
+        name: of the attribute.
+        text: the beginning.
+    """
 
     name: str
     text: str
 
 
 class Present(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The condition that the attribute is present, with any value."""
+    """The condition that an attribute is present, with any value.
+
+    Args:
+        name: of the attribute.
+    """
 
     name: str
 
@@ -89,7 +103,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A test that must be true, with its keys."""
+    """One of the tests that must all be true in an alternative of a tree.
+
+    Args:
+        test: the test, as a part of the tree.
+        reading: the keys of the test; every notification for which it is true hits one of them.
+    """
 
     test: Node
     reading: Reading

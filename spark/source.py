@@ -28,7 +28,12 @@ class BadInput(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A run with embedded backends: sites/SITE/log.db and sites/SITE/journal/*.jsonl below one folder, by site."""
+    """A run with embedded backends: sites/SITE/log.db and sites/SITE/journal/*.jsonl below one folder.
+
+    Args:
+        logs: by site, its log.
+        journals: by site, the journals of its proxies.
+    """
 
     logs: dict[str, Path]
     journals: dict[str, list[Path]]
@@ -42,7 +47,12 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """A run over Kafka: topics PREFIX.SITE.log and PREFIX.SITE.journal at each site's servers."""
+    """A run over Kafka: the topics PREFIX.SITE.log and PREFIX.SITE.journal.
+
+    Args:
+        servers: by site, the brokers that have its topics, as ``host:port,...``.
+        prefix: of the topics' names.
+    """
 
     servers: dict[str, str]
     prefix: str

@@ -35,7 +35,13 @@ NOTHING = -1
 
 
 class Coordinate(NamedTuple):
-    """Where a notification was first appended. Every notification has exactly one."""
+    """The place where a notification was first appended. Every notification has exactly one, whatever logs it passes
+    later.
+
+    Args:
+        origin: the site log, and its log epoch.
+        offset: in that log.
+    """
 
     origin: Origin
     offset: int
@@ -50,7 +56,12 @@ class NotificationId(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """One row of the registry: the owner of a session, and its epoch."""
+    """The registry's row of a session. Of two rows of one session, that of the higher epoch is the later one.
+
+    Args:
+        proxy: the owner.
+        epoch: of its ownership; each change of owner makes it greater.
+    """
 
     proxy: ProxyId
     epoch: Epoch

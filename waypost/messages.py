@@ -329,7 +329,13 @@ ClientMessage = (
 
 
 class Welcome(_Message, tag="welcome", frozen=True):
-    """The proxy's answer to a Hello that it accepts."""
+    """Proxy to client: the answer to a Hello that the proxy accepts.
+
+    Args:
+        version: of the protocol, which both use from now on.
+        proxy: the name of this proxy.
+        site: where it runs.
+    """
 
     version: int
     proxy: ProxyId
@@ -410,7 +416,13 @@ class Wait(_Message, tag="wait", frozen=True):
 
 
 class Moved(_Message, tag="moved", frozen=True):
-    """Another proxy serves the session; attach there."""
+    """Proxy to client: another proxy serves the session; the client is to attach there.
+
+    Args:
+        session: the session.
+        proxy: the proxy that serves it.
+        url: the address of that proxy.
+    """
 
     session: SessionId
     proxy: ProxyId
@@ -418,40 +430,69 @@ class Moved(_Message, tag="moved", frozen=True):
 
 
 class Deleted(_Message, tag="deleted", frozen=True):
-    """The session was deleted, for this reason."""
+    """Proxy to client: the session was deleted; this connection serves no session any more.
+
+    Args:
+        session: the session.
+        reason: for people.
+    """
 
     session: SessionId
     reason: str
 
 
 class Left(_Message, tag="left", frozen=True):
-    """The owner has the receiver's last frontier; this connection serves no session any more."""
+    """Proxy to client, the answer to a Detach: the owner has the receiver's last frontier; this connection serves no
+    session any more.
+
+    Args:
+        receiver: the name of the receiver, which stays registered.
+    """
 
     receiver: Name
 
 
 class Forgotten(_Message, tag="forgotten", frozen=True):
-    """The receiver was unregistered for good; this connection serves no session any more."""
+    """Proxy to client: the receiver was unregistered for good; this connection serves no session any more.
+
+    Args:
+        receiver: the name of the receiver.
+    """
 
     receiver: Name
 
 
 class Subscribed(_Message, tag="subscribed", frozen=True):
-    """The request of this number is done and durable: the subscription exists."""
+    """Proxy to client: a request to subscribe or change a subscription is done and durable; the subscription exists.
+
+    Args:
+        subscription: its id.
+        number: of the request.
+    """
 
     subscription: SubscriptionId
     number: int = 0
 
 
 class SubscriptionChanged(_Message, tag="subscription-changed", frozen=True):
-    """Another receiver changed the session's subscriptions; `settings` None: the subscription ended."""
+    """Proxy to client: another receiver, or an operator, has changed the session's subscriptions.
+
+    Args:
+        subscription: the id of the one that changed.
+        settings: what it is now; None: it ended.
+    """
 
     subscription: SubscriptionId
     settings: SubscriptionSettings | None
 
 
 class BecameEffective(_Message, tag="effective", frozen=True):
-    """The subscription is complete above these offsets (promise P1)."""
+    """Proxy to client: everything that matches the subscription is delivered above these offsets (promise P1).
+
+    Args:
+        subscription: its id.
+        above: by origin, the offset above which it is complete.
+    """
 
     subscription: SubscriptionId
     above: dict[Origin, int]
@@ -465,13 +506,21 @@ class Unsubscribed(_Message, tag="unsubscribed", frozen=True):
 
 
 class AccessChanged(_Message, tag="access-changed", frozen=True):
-    """The access of the `SetAccess` of this number is in force and durable."""
+    """Proxy to client: a new access is in force and durable.
+
+    Args:
+        number: of the `SetAccess` that asked for it.
+    """
 
     number: int
 
 
 class KeysChanged(_Message, tag="keys-changed", frozen=True):
-    """The keys of the `SetKeys` of this number are in force and durable."""
+    """Proxy to client: new keys of the receiver are in force and durable.
+
+    Args:
+        number: of the `SetKeys` that brought them.
+    """
 
     number: int
 
@@ -490,7 +539,18 @@ class Interest(_Message, tag="interest", frozen=True):
 
 
 class Delivery(_Message, frozen=True, kw_only=True):
-    """One notification as delivered. `check`: the CRC-32C of its body, as it was published."""
+    """One notification as it is delivered.
+
+    Args:
+        origin: where it was published.
+        offset: in the log of its origin; both are its coordinate.
+        producer: who published it.
+        incarnation: of the producer.
+        sequence: its number among the producer's notifications of this incarnation.
+        at_ms: when the proxy accepted it, in Unix time (ms).
+        body: the encoded attributes.
+        check: the CRC-32C of the body, as it was published.
+    """
 
     origin: Origin
     offset: int
@@ -517,7 +577,9 @@ class Deliver(_Message, tag="deliver", frozen=True, kw_only=True):
 
 
 class DeliverEncoded(_Message, tag="deliver", frozen=True, kw_only=True):
-    """The message :class:`Deliver` with its entries already encoded, once for all receivers."""
+    """Proxy to client: the message :class:`Deliver`, whose fields these are, with its entries already encoded, once for
+    all receivers. The client decodes it as a Deliver.
+    """
 
     epoch: Epoch
     through: int
@@ -545,7 +607,14 @@ class Attested(_Message, tag="attested", frozen=True):
 
 
 class Gap(_Message, tag="gap", frozen=True):
-    """Offsets `first` to `last` of this origin are lost for this receiver, for this cause."""
+    """Notifications that this receiver does not get.
+
+    Args:
+        origin: where they were published.
+        first: the offset of the first that may be missing, in the log of the origin.
+        last: of the last one.
+        cause: why.
+    """
 
     origin: Origin
     first: int
@@ -554,20 +623,33 @@ class Gap(_Message, tag="gap", frozen=True):
 
 
 class AboutSession(_Message, tag="session", frozen=True):
-    """The answered request: an attach to this session."""
+    """The request that a Problem answers: an attach.
+
+    Args:
+        session: the session that it named.
+    """
 
     session: str
 
 
 class AboutSubscription(_Message, tag="subscription", frozen=True):
-    """The answered request: the Subscribe or Unsubscribe of this number."""
+    """The request that a Problem answers: a Subscribe or Unsubscribe.
+
+    Args:
+        subscription: the id that it named.
+        number: of the request.
+    """
 
     subscription: SubscriptionId
     number: int = 0
 
 
 class AboutPublish(_Message, tag="publish", frozen=True):
-    """The answered request: the Publish that begins with this sequence number."""
+    """The request that a Problem answers: a Publish.
+
+    Args:
+        first: the sequence number of its first notification.
+    """
 
     first: int
 
@@ -577,13 +659,21 @@ class AboutDeletion(_Message, tag="deletion", frozen=True):
 
 
 class AboutAccess(_Message, tag="access", frozen=True):
-    """The answered request: the SetAccess of this number."""
+    """The request that a Problem answers: a SetAccess.
+
+    Args:
+        number: of the request.
+    """
 
     number: int
 
 
 class AboutKeys(_Message, tag="keys", frozen=True):
-    """The answered request: the SetKeys of this number."""
+    """The request that a Problem answers: a SetKeys.
+
+    Args:
+        number: of the request.
+    """
 
     number: int
 

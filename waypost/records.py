@@ -65,7 +65,15 @@ class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True, k
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
-    """Everything of `origin` up to `upto` that this site requested has arrived over this link."""
+    """Record by a link's leader: everything of an origin up to an offset that this site requested has arrived over this
+    link.
+
+    Args:
+        link: the neighbour from which it came.
+        link_epoch: of the leader that appended it.
+        origin: the origin.
+        upto: an offset in the log of the origin.
+    """
 
     link: SiteId
     link_epoch: int
@@ -74,7 +82,17 @@ class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
 
 
 class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True, kw_only=True):
-    """Everything of `origin` above `above` that matches `expression` arrives over this link."""
+    """Record by a link's leader: everything of an origin above an offset that matches an expression arrives over this
+    link.
+
+    Args:
+        link: the neighbour from which it comes.
+        link_epoch: of the leader that appended it.
+        expression: canonical text of the filter.
+        installation: which installation of the filter at the neighbour is meant; an earlier one has ended.
+        origin: the origin.
+        above: an offset in the log of the origin.
+    """
 
     link: SiteId
     link_epoch: int
@@ -251,7 +269,11 @@ class Repaired(msgspec.Struct, tag="repaired", frozen=True, array_like=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An intact record that this version does not know: it is ignored."""
+    """What is read in place of an intact record that this version does not know. It is ignored.
+
+    Args:
+        why: what was not understood, for people.
+    """
 
     why: str
 

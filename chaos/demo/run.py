@@ -36,7 +36,14 @@ MARKED_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run of the demo does."""
+    """What a run of the demo does.
+
+    Args:
+        seed: for all random choices.
+        real: on etcd and Kafka; else on the embedded backends.
+        whole_year: play all notifications; else a part of them.
+        travellers: how many clients roam.
+    """
 
     seed: int = 1
     real: bool = False

@@ -61,7 +61,7 @@ class Written(NamedTuple):
 
 
 class Running(NamedTuple):
-    """An acquisition, as the machine has it."""
+    """An acquisition that is under way, as its machine has it."""
 
     state: AcquisitionState
     lease: int
@@ -100,7 +100,15 @@ class Question(NamedTuple):
 
 
 class Proxy(NamedTuple):
-    """`status`: up; out: its lease has ended, and it knows; down. `lease`: counts its leases."""
+    """One proxy of the model.
+
+    Args:
+        status: up; out: its lease has ended, and it knows; down.
+        lease: counts its leases.
+        copy: its copy of the session; None: it has none.
+        running: its acquisition; None: none is under way.
+        asked: the questions that have no answer yet.
+    """
 
     status: str
     lease: int

@@ -47,7 +47,16 @@ class Model(Protocol[S]):
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What was found. `violation` empty: everything held."""
+    """What the exploration of a model has found.
+
+    Args:
+        states: how many different states were reached.
+        steps: how many transitions were played.
+        depth: the length of the longest shortest way to a state.
+        seconds: how long it took.
+        violation: the rule that a state breaks; "": everything held.
+        trace: the way to that state, one line a step.
+    """
 
     states: int = 0
     steps: int = 0

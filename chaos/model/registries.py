@@ -21,7 +21,12 @@ HELD, DOUBT, ENDED = "held", "doubt", "ended"
 
 
 class Row(NamedTuple):
-    """The session's row in one registry. `owner`: a side; -1: there is no row."""
+    """The session's row in one registry.
+
+    Args:
+        owner: a side, 0 or 1; -1: there is no row.
+        epoch: of the ownership.
+    """
 
     owner: int = -1
     epoch: int = 0

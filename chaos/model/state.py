@@ -38,7 +38,12 @@ class Configuration(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """A configuration, and the rules that do not hold in it."""
+    """A configuration of the model, and the rules that are switched off in it, to show that each is needed.
+
+    Args:
+        world: what there is, and which faults may happen.
+        off: the names of the rules that do not hold.
+    """
 
     world: Configuration
     off: frozenset[str] = frozenset()
@@ -73,7 +78,15 @@ class Interest(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """One proxy's copy of the session. `role`: the name of a `proxy.session.session.Role`."""
+    """One proxy's copy of the session.
+
+    Args:
+        role: the name of a `proxy.session.session.Role`.
+        epoch: at which it is, or was, served.
+        gate: its gate, which keeps matches back; None: it has none.
+        stored: the numbers of stored notifications.
+        second: its interest in the second kind; None: the client has not asked for it.
+    """
 
     role: str
     epoch: int

@@ -26,7 +26,11 @@ BatchFilter = Callable[[Sequence[Received]], Sequence[Received]]
 
 
 class Guest(Traveller):
-    """A traveller whose notifications pass through `filter_batch`."""
+    """A traveller that gets its notifications through a filter of the test's, which may leave some out or repeat them.
+
+    Args:
+        filter_batch: called with each batch of deliveries; returns the batch that the traveller counts as got.
+    """
 
     filter_batch: BatchFilter = staticmethod(lambda batch: batch)
 

@@ -59,7 +59,11 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class MachineClock:
-    """Milliseconds since boot, asleep or awake, the same for all processes of the machine."""
+    """The clock of leases: milliseconds since boot, asleep or awake, the same for all processes of the machine.
+
+    Args:
+        boot: the id of this boot; times of two boots are not compared.
+    """
 
     boot: str
 

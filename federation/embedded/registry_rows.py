@@ -66,14 +66,26 @@ SECRET, FLOOR, TREE = "secret", "floor", "tree"
 
 
 class Moment(NamedTuple):
-    """A time of the machine's clock: milliseconds since the boot of this id."""
+    """A time of the machine's clock.
+
+    Args:
+        boot: the id of the boot from which it counts.
+        ms: milliseconds since that boot.
+    """
 
     boot: str
     ms: int
 
 
 class Change(NamedTuple):
-    """One row of `changes`; without a value the key was deleted."""
+    """One row of the table `changes`, from which every process of the machine learns what the others have written.
+
+    Args:
+        revision: its number; the next change has a greater one.
+        key: the key of the registry's row that changed.
+        value: the row as it is since then, as JSON; None: it was deleted.
+        previous: the row as it was before, as JSON; None: there was none.
+    """
 
     revision: int
     key: str
@@ -82,7 +94,13 @@ class Change(NamedTuple):
 
 
 class LeaderRow(BaseModel):
-    """The leader of a link, and its epoch: how often the link had one."""
+    """The leader of a link.
+
+    Args:
+        link: the name of the link.
+        proxy: the proxy that leads it.
+        epoch: how many leaders the link has had, this one included.
+    """
 
     model_config = ConfigDict(frozen=True)
 

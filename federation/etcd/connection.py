@@ -82,7 +82,12 @@ class Servers:
 
 
 class TlsClient(aetcd.Client):  # type: ignore[misc]  # aetcd has no types
-    """aetcd's client over a TLS channel, with the stubs that are used here."""
+    """aetcd's client over a TLS channel, which aetcd itself cannot open, with the stubs of those calls that are used
+    here.
+
+    Args:
+        channel: an open secure channel of gRPC's asyncio interface.
+    """
 
     channel: Any
 

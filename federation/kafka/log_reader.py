@@ -20,7 +20,13 @@ QUIET_S = 5.0
 
 
 class Message(Protocol):
-    """A message of the log, as the library of the log returns it."""
+    """A message of a topic, as aiokafka's consumer returns it.
+
+    Args:
+        offset: its offset in the partition.
+        key: in a changelog, the key by which compaction keeps the last record; in a site log there is none.
+        value: the encoded record.
+    """
 
     offset: int
     key: bytes

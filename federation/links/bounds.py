@@ -21,7 +21,9 @@ from waypost.limits import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkBounds:
-    """The bounds of both ends; waypost/limits.py describes each. A simulator has smaller ones."""
+    """The bounds of both ends of a link. The defaults are those of waypost/limits.py, which describes each; a simulator
+    has smaller ones.
+    """
 
     batch: int = LINK_BATCH
     batch_bytes: int = LINK_BYTES

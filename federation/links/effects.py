@@ -19,21 +19,37 @@ from waypost.records import Record
 
 
 class SendNeighbour(msgspec.Struct, frozen=True):
-    """Send a message to a proxy; it may be lost."""
+    """Effect, without an answer: send a message to a proxy of a neighbour; it may be lost.
+
+    Args:
+        proxy: the proxy that is to get it.
+        message: any message between links.
+    """
 
     proxy: ProxyId
     message: LinkMessage
 
 
 class AppendRecords(msgspec.Struct, frozen=True):
-    """Append records to our site log."""
+    """Effect: append records to our site log, in their order.
+
+    Args:
+        records: one or more records.
+        on_done: takes the offsets that they have in the log, or the error, and the time in milliseconds.
+    """
 
     records: Sequence[Record]
     on_done: Callable[[list[int] | WaypostError, int], None]
 
 
 class ReadLog(msgspec.Struct, frozen=True):
-    """Read up to `limit` records of our site log from `offset` on."""
+    """Effect: read records of our site log.
+
+    Args:
+        offset: of the first record to read.
+        limit: how many records to read at most.
+        on_done: takes the records, or the error, and the time in milliseconds.
+    """
 
     offset: int
     limit: int
@@ -41,33 +57,58 @@ class ReadLog(msgspec.Struct, frozen=True):
 
 
 class FindFirst(msgspec.Struct, frozen=True):
-    """Find the offset of the first record that our site log keeps."""
+    """Effect: find the first record that our site log keeps.
+
+    Args:
+        on_done: takes its offset, or the error, and the time in milliseconds.
+    """
 
     on_done: Callable[[int | WaypostError, int], None]
 
 
 class FindEnd(msgspec.Struct, frozen=True):
-    """Find the offset that the next record of our site log will have, at least."""
+    """Effect: find the end of our site log.
+
+    Args:
+        on_done: takes the least offset that the next record can have, or the error, and the time in milliseconds.
+    """
 
     on_done: Callable[[int | WaypostError, int], None]
 
 
 class Elect(msgspec.Struct, frozen=True):
-    """Try to become the leader of `link` under the present lease; answered with the leader's epoch, or None."""
+    """Effect: try to become the leader of a link under the present lease.
+
+    Args:
+        link: the name of the link.
+        on_done: takes the epoch of our leadership, None if another proxy leads, or the error, and the time in
+            milliseconds.
+    """
 
     link: str
     on_done: Callable[[int | WaypostError | None, int], None]
 
 
 class Resign(msgspec.Struct, frozen=True):
-    """Give the leadership of `link` back, if this proxy has it under its present lease; answered with None."""
+    """Effect: give the leadership of a link back, if this proxy has it under its present lease.
+
+    Args:
+        link: the name of the link.
+        on_done: takes None, or the error, and the time in milliseconds.
+    """
 
     link: str
     on_done: Callable[[WaypostError | None, int], None]
 
 
 class ClaimTree(msgspec.Struct, frozen=True):
-    """Compare and set the registry's row of the dispatching tree; answered with whether it was as expected."""
+    """Effect: compare and set the registry's row of the dispatching tree.
+
+    Args:
+        expected: the row that must be in force.
+        new: the row to put in its place.
+        on_done: takes whether `expected` was in force, and `new` is now, or the error, and the time in milliseconds.
+    """
 
     expected: TreeRow
     new: TreeRow
@@ -75,22 +116,37 @@ class ClaimTree(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """Report to the operator that sending to that site has ended; its leader will open the link again."""
+    """Effect, without an answer: report to the operator that sending to a site has ended; that site's leader will open
+    the link again.
+
+    Args:
+        site: the site to which records were sent.
+        reason: why it has ended, for people.
+    """
 
     site: SiteId
     reason: str
 
 
 class EnteredTree(msgspec.Struct, frozen=True):
-    """Report to the operator that the site's log has entered another dispatching tree."""
+    """Effect, without an answer: report to the operator that the site's log has entered another dispatching tree.
+
+    Args:
+        epoch: of the tree; each tree has a greater one than those before it.
+        links: the links that the tree uses, each as a pair of sites.
+    """
 
     epoch: int
     links: Sequence[Edge]
 
 
 class SeenBeyond(msgspec.Struct, frozen=True):
-    """Report that a neighbour, whose proxies are proven, has seen an origin of ours beyond the end of our log as
-    read here.
+    """Effect, without an answer: report that a neighbour, whose proxies are proven, has seen an origin of ours beyond
+    the end of our log as it was read here.
+
+    Args:
+        origin: of this site.
+        offset: the highest offset that the neighbour has seen.
     """
 
     origin: Origin

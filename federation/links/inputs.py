@@ -23,21 +23,34 @@ class LinksLeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class RecordsFolded:
-    """The site's state was folded further, by these records."""
+    """Input: the fold of our site log has taken these records; the state of the site has them already.
+
+    Args:
+        batch: the records, with their offsets.
+    """
 
     batch: Batch
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryChanged:
-    """The registry's watch has reported something else than an owner."""
+    """Input: the registry's watch has reported a change of proxies, leaders, links, the tree or sites. Changes of
+    owners do not come here.
+
+    Args:
+        event: the change.
+    """
 
     event: RegistryEvent
 
 
 @dataclass(frozen=True, slots=True)
 class LogAnswers:
-    """Our site's log answers, or has stopped to answer."""
+    """Input: our site's log answers, or has stopped to answer.
+
+    Args:
+        answers: whether it answers now.
+    """
 
     answers: bool
 
@@ -52,7 +65,12 @@ class NeighbourSent:
 
 @dataclass(frozen=True, slots=True)
 class LinkEffectCompleted:
-    """An effect has its answer, which its own `on_done` takes, with the time."""
+    """Input: an effect has its answer.
+
+    Args:
+        on_done: the effect's own; the end of the link calls it with the result and the time.
+        result: what the effect's docstring says, or an error.
+    """
 
     on_done: Callable[[Any, int], None]
     result: Any

@@ -9,7 +9,13 @@ from waypost.records import Effective, Forwarded, OriginEnded, Published
 
 
 class NotificationArrived(msgspec.Struct, frozen=True):
-    """A notification arrived that is new here."""
+    """Event: the log has a notification that is new at this site.
+
+    Args:
+        origin: the origin at which it was published.
+        offset: its offset in the log of its origin, not in ours.
+        record: the record in our log that has it: Published for our own origin, Forwarded for another's.
+    """
 
     origin: Origin
     offset: int
@@ -17,14 +23,25 @@ class NotificationArrived(msgspec.Struct, frozen=True):
 
 
 class Advanced(msgspec.Struct, frozen=True):
-    """An origin's frontier advanced without a notification."""
+    """Event: an origin's frontier advanced without a notification.
+
+    Args:
+        origin: the origin.
+        upto: its frontier now: everything of it up to this offset that was requested is in our log.
+    """
 
     origin: Origin
     upto: int
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """Above `above`, this log has every match of the expression from that origin."""
+    """Event: this log has every match of the expression from that origin above an offset.
+
+    Args:
+        expression: canonical text.
+        origin: the origin.
+        above: an offset in the log of the origin; what is at it or below it may be missing.
+    """
 
     expression: str
     origin: Origin
@@ -52,7 +69,12 @@ class OriginClosed(msgspec.Struct, frozen=True):
 
 
 class EndedAnnounced(msgspec.Struct, frozen=True):
-    """An announcement to a neighbour, in the order of the log: an origin has ended."""
+    """Event: a neighbour is to be informed, in the order of the log, that an origin has ended.
+
+    Args:
+        neighbour: the site to inform.
+        ended: the record to send.
+    """
 
     neighbour: SiteId
     ended: OriginEnded
@@ -82,14 +104,26 @@ class SeveranceAnnounced(msgspec.Struct, frozen=True):
 
 
 class RegistrationsExpired(msgspec.Struct, frozen=True):
-    """Every interest of this incarnation of a proxy has ended with its lease."""
+    """Event: the lease of an incarnation of a proxy has ended, and with it all interest that this incarnation
+    registered.
+
+    Args:
+        proxy: a proxy of this site.
+        incarnation: the one whose lease has ended.
+    """
 
     proxy: ProxyId
     incarnation: Incarnation
 
 
 class InterestWithdrawn(msgspec.Struct, frozen=True):
-    """The proxy has withdrawn its interest in these expressions for the session."""
+    """Event: a proxy has withdrawn its interest in expressions for a session.
+
+    Args:
+        proxy: a proxy of this site.
+        session: the session.
+        expressions: canonical texts.
+    """
 
     proxy: ProxyId
     session: SessionId
@@ -97,19 +131,32 @@ class InterestWithdrawn(msgspec.Struct, frozen=True):
 
 
 class WantsChanged(msgspec.Struct, frozen=True):
-    """The filters that this site requests of that neighbour have changed."""
+    """Event: the filters that this site requests of a neighbour have changed.
+
+    Args:
+        neighbour: the site that is to have the filters.
+    """
 
     neighbour: SiteId
 
 
 class InterestChanged(msgspec.Struct, frozen=True):
-    """Interest in the expression may have changed: more or fewer want it, or by other keys."""
+    """Event: interest in an expression may have changed: more or fewer want it, or by other keys.
+
+    Args:
+        expression: canonical text.
+    """
 
     expression: str
 
 
 class Announced(msgspec.Struct, frozen=True):
-    """An announcement to a neighbour, in the order of the log: the offset above which its filter is effective."""
+    """Event: a neighbour is to be informed, in the order of the log, from where on its filter is effective.
+
+    Args:
+        neighbour: the site to inform.
+        effective: the record to send, with the offset above which the filter holds.
+    """
 
     neighbour: SiteId
     effective: Effective

@@ -79,7 +79,7 @@ class GatewaySettings:
 
 @dataclass(slots=True)
 class Counts:
-    """What a gateway has done since it started."""
+    """What a gateway has done since it started: numbers of messages."""
 
     granted: int = 0
     """Leases that were granted or renewed."""

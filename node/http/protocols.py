@@ -72,7 +72,12 @@ class Port:
 
 
 class PortConfig(uvicorn.Config):
-    """uvicorn's configuration, and the state that the port's connections share (`shared`)."""
+    """uvicorn's configuration of one port.
+
+    Args:
+        shared: the state that all connections of the port share.
+        context: the TLS context; None: the port speaks plain text.
+    """
 
     shared: Port
     context: ssl.SSLContext | None = None

@@ -57,7 +57,11 @@ Principal = Annotated[str, Field(max_length=MAX_ID_LENGTH)]
 
 
 class SessionRequest(_Shape):
-    """A request about one session, which `session` names."""
+    """The common field of the requests about one session.
+
+    Args:
+        session: its name.
+    """
 
     session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
@@ -113,7 +117,11 @@ class PolicyRequest(SessionRequest):
 
 
 class SubscriptionRequest(SessionRequest):
-    """End this subscription, for all receivers."""
+    """A request to end a subscription, for all receivers of its session.
+
+    Args:
+        subscription: its id.
+    """
 
     subscription: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
@@ -128,7 +136,11 @@ class RetentionRequest(SubscriptionRequest):
 
 
 class ReceiverRequest(SessionRequest):
-    """Unregister this receiver, which is away: nothing is stored for it any more."""
+    """A request to unregister a receiver that is away: nothing is stored for it any more.
+
+    Args:
+        receiver: its name.
+    """
 
     receiver: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
@@ -144,7 +156,13 @@ class Live(_Answer):
 
 
 class Ready(_Answer):
-    """`why_not`: why no new client is to be sent there."""
+    """Whether new clients are to be sent to this proxy.
+
+    Args:
+        proxy: its name.
+        ready: whether they are.
+        why_not: for people; null: they are.
+    """
 
     proxy: str
     ready: bool
@@ -213,7 +231,12 @@ class QueueShown(_Shape):
 
 
 class GrantShown(_Shape):
-    """`proof`: what proves the principal: a password, a token, or nothing but its name."""
+    """The rights of one principal, as a page shows them: never with a password or its hash.
+
+    Args:
+        rights: their names.
+        proof: what proves the principal: a password, a token, or nothing but its name.
+    """
 
     rights: list[str]
     proof: str
@@ -255,7 +278,11 @@ class SessionShown(_Shape):
 
 
 class Changed(_Answer):
-    """The session as it is now, which its proxy and its changelog have."""
+    """The answer to a change of a session, which its proxy and its changelog have.
+
+    Args:
+        session: the session as it is now.
+    """
 
     session: SessionShown
 
@@ -267,7 +294,12 @@ class Sessions(_Answer):
 
 
 class Deleted(_Answer):
-    """Whether the session is deleted; false: there was none."""
+    """The answer to a deletion.
+
+    Args:
+        session: the name that was asked for.
+        deleted: whether there was such a session; it is deleted now in any case.
+    """
 
     session: str
     deleted: bool
@@ -398,7 +430,13 @@ class Moves(_Answer):
 
 
 class ErrorShown(_Shape):
-    """`code` is stable, `message` one line for people, `field` names what is wrong."""
+    """An error, as a program reads it.
+
+    Args:
+        code: stable; that of a class of waypost/errors.py.
+        message: one line for people.
+        field: what is wrong in the request; null: no field of it.
+    """
 
     code: str
     message: str
@@ -406,7 +444,11 @@ class ErrorShown(_Shape):
 
 
 class Refusal(_Answer):
-    """Why a request was not done."""
+    """The answer to a request that was not done.
+
+    Args:
+        error: why.
+    """
 
     error: ErrorShown
 

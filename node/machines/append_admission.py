@@ -100,7 +100,12 @@ class EstimateCosts:
 
 @dataclass(frozen=True, slots=True)
 class AppendPart:
-    """Append these records to the log; answered with PartAppended."""
+    """Effect: append records to the log; answered with PartAppended.
+
+    Args:
+        number: of this part; the answer has it too.
+        records: of one client's frame, in their order.
+    """
 
     number: int
     records: Sequence[Record]
@@ -108,7 +113,12 @@ class AppendPart:
 
 @dataclass(frozen=True, slots=True)
 class AppendCompleted:
-    """Tell the engine the answer to its Append: the offsets of all records, or the error of the part that failed."""
+    """Effect, without an answer: tell the engine what became of its Append.
+
+    Args:
+        append: the engine's effect.
+        answer: the offsets of all its records, or the error of the part that failed.
+    """
 
     append: Append
     answer: Any

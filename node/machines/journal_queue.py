@@ -34,31 +34,43 @@ class JournalState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Have these facts written, after all before them."""
+    """Input: facts are to be written, after all that came before them.
+
+    Args:
+        attest: the engine's effect, with the facts and who waits for them.
+    """
 
     attest: Attest
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The journal has the facts of the write that was under way."""
+    """Input, an answer to Write: the journal has the facts of the write that was under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The journal did not say that it has them."""
+    """Input, an answer to Write: the journal did not say that it has the facts. The same write comes again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write these facts; answered with Written or Failed."""
+    """Effect: write facts to the journal, in this order; answered with Written or Failed.
+
+    Args:
+        facts: one or more.
+    """
 
     facts: list[Fact]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tell those who wait for these that the journal has them, in this order."""
+    """Effect, without an answer: tell those who wait that the journal has their facts.
+
+    Args:
+        written: the engine's effects, in the order in which they came.
+    """
 
     written: list[Attest]
 

@@ -51,55 +51,71 @@ class LifecycleState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin to live."""
+    """Input, the first one: the process begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEndFound:
-    """The site log ends below this offset."""
+    """Input, the answer to FindLogEnd.
+
+    Args:
+        end: an offset of the site log; every record that the log had then has a smaller one.
+    """
 
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The log is read up to where it ended."""
+    """Input, the answer to AwaitLog: the log is read up to where it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfirmed:
-    """The log says which log epoch it is in, and the registry says the same."""
+    """Input, the answer to ConfirmLog: the log says which log epoch it is in, and the registry says the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecretLearnt:
-    """The registry has told the federation's secret."""
+    """Input, the answer to LearnSecret: the registry has told the federation's secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """The registry knows this incarnation, under a lease until `until_ms`."""
+    """Input, the answer to Announce: the registry knows this incarnation, under a lease.
+
+    Args:
+        until_ms: when the lease ends, by our clock in milliseconds.
+    """
 
     until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The lease holds until `until_ms`."""
+    """Input, an answer to KeepLease: the lease was renewed.
+
+    Args:
+        until_ms: when it ends now, by our clock in milliseconds.
+    """
 
     until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseEnded:
-    """The lease has ended for good; `following` is the next incarnation."""
+    """Input, the last answer to KeepLease: the lease has ended for good.
+
+    Args:
+        following: the incarnation under which the process goes on.
+    """
 
     following: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End in good order.
+    """Input: the process is to end in good order.
 
     Args:
         marked: say in the site log up to where it is complete; not where that log has been replaced.
@@ -110,17 +126,17 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """No session is frozen for a handover any more."""
+    """Input, the answer to HandBack: no session is frozen for a handover any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalWritesDone:
-    """Store, journal and changelog have all."""
+    """Input, the answer to WriteFinally: store, journal and changelog have all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The registry has the lease back."""
+    """Input, the answer to RevokeLease: the registry has the lease back."""
 
 
 # ---------------------------------------------------------------- effects
@@ -128,36 +144,49 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class FindLogEnd:
-    """Find out where the site log ends; answered with LogEndFound."""
+    """Effect: find out where the site log ends; answered with LogEndFound."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitLog:
-    """Wait until the log is read up to there; answered with LogRead."""
+    """Effect: wait until this process has read the site log; answered with LogRead.
+
+    Args:
+        end: every record of a smaller offset is to be read.
+    """
 
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLog:
-    """Have the log say of itself what the registry says; answered with LogConfirmed."""
+    """Effect: have the log say of itself what the registry says; answered with LogConfirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnSecret:
-    """Read the federation's secret in the registry; answered with SecretLearnt."""
+    """Effect: read the federation's secret in the registry; answered with SecretLearnt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Announce the incarnation, and wait for a holder of the name to end; answered with Announced."""
+    """Effect: announce an incarnation, and wait for a holder of the name to end; answered with Announced.
+
+    Args:
+        incarnation: ours from now on.
+    """
 
     incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
 class GrantLease:
-    """Tell engine and links that the lease holds."""
+    """Effect, without an answer: inform engine and links that the lease holds.
+
+    Args:
+        incarnation: whose lease it is.
+        until_ms: when it ends, by our clock in milliseconds.
+    """
 
     incarnation: Incarnation
     until_ms: int
@@ -165,43 +194,55 @@ class GrantLease:
 
 @dataclass(frozen=True, slots=True)
 class KeepLease:
-    """Renew the lease again and again; each time answered with Renewed, and at last with LeaseEnded."""
+    """Effect: renew the lease again and again; answered with Renewed each time, and at last with LeaseEnded.
+
+    Args:
+        incarnation: whose lease it is.
+    """
 
     incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
 class ProlongLease:
-    """Tell the engine that the lease holds for longer."""
+    """Effect, without an answer: inform the engine that the lease holds for longer.
+
+    Args:
+        until_ms: when it ends now, by our clock in milliseconds.
+    """
 
     until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoseLease:
-    """Tell links and engine, in this order, that the lease has ended."""
+    """Effect, without an answer: inform links and engine, in this order, that the lease has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandBack:
-    """Take back what is frozen for a handover, or let it go; answered with HandedBack."""
+    """Effect: take back what is frozen for a handover, or let it go; answered with HandedBack."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFinally:
-    """Say the last words: closing marker, last checkpoints, store and journal; answered with FinalWritesDone."""
+    """Effect: write closing marker, last checkpoints, store and journal; answered with FinalWritesDone.
+
+    Args:
+        marked: whether to write the closing marker.
+    """
 
     marked: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeLease:
-    """Give the lease back, if there is one; answered with Revoked."""
+    """Effect: give the lease back, if there is one; answered with Revoked."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Close all, and be gone."""
+    """Effect, the last one: close all, and be gone."""
 
 
 LifecycleInput = (

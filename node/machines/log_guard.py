@@ -58,24 +58,36 @@ class ReadRecords:
 
 @dataclass(frozen=True, slots=True)
 class FindSeen:
-    """The offset below which this process has read the log, or had an answer to an append: int."""
+    """Question: up to where does this process know the log, by reading it or by answers to its appends? The reply is an
+    offset, int: the known ones are below it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AppendRecord:
-    """Append a record; the answer means that it is there."""
+    """Question: append a record. The reply, whatever it is, means that the log has it.
+
+    Args:
+        record: names the log epoch that begins with it.
+    """
 
     record: LogBegun
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLogRow:
-    """The registry's row of the log: SiteLogRow, or None: there is none."""
+    """Question: what is the registry's row of the log? The reply is a SiteLogRow, or None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimLogRow:
-    """Compare and set the registry's row of the log: bool, whether it was as expected."""
+    """Question: compare and set the registry's row of the log. The reply is a bool: whether `expected` was in force,
+    and `new` is now.
+
+    Args:
+        expected: the row that must be in force; None: there must be none.
+        new: the row to put in its place.
+    """
 
     expected: SiteLogRow | None
     new: SiteLogRow
@@ -83,14 +95,22 @@ class ClaimLogRow:
 
 @dataclass(frozen=True, slots=True)
 class AskWitnesses:
-    """The highest offset of an origin that any other live proxy has seen: int; -1: none."""
+    """Question: how far has any other live proxy seen an origin? The reply is its highest offset, int; -1: none.
+
+    Args:
+        origin: the origin.
+    """
 
     origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let a number of milliseconds pass; the reply is None."""
+    """Question: let time pass. The reply is None.
+
+    Args:
+        for_ms: how long, in milliseconds.
+    """
 
     for_ms: int
 

@@ -34,24 +34,36 @@ IDENTITY_POLL_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class FindTime:
-    """The time: int, in ms of a clock that never steps back."""
+    """Question: what time is it? The reply is an int, in milliseconds of a clock that never steps back."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindSnapshot:
-    """The last state of the site in its changelog: SiteSnapshot, or None: there is none."""
+    """Question: what is the last state of the site in its changelog? The reply is a SiteSnapshot, or None: there is
+    none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSecret:
-    """The registry's secret: bytes, or None: it has none, and none was to be made."""
+    """Question: what is the federation's secret in the registry? The reply is bytes, or None: there is none, and none
+    was to be made.
+
+    Args:
+        make: make a secret if there is none.
+    """
 
     make: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell operators in one line what was found: None."""
+    """Question: tell operators what was found. The reply is None.
+
+    Args:
+        message: one line.
+        details: by name, what the line of the log has beside it.
+    """
 
     message: str
     details: dict[str, Any]

@@ -20,7 +20,9 @@ log = structlog.get_logger("waypost")
 
 
 class Directory(Protocol):
-    """What connections to proxies need to know."""
+    """Where the other proxies are, and the secret by which they prove who they are: what connections to proxies need to
+    know.
+    """
 
     secret: bytes | None
     """What the federation's proxies know and nobody else; None: the registry has not told it yet."""

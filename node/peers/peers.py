@@ -129,7 +129,12 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
 
 
 class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
-    """The proof of the one that was called. Sealed frames follow, from the caller alone."""
+    """The answer of the proxy that was called, by which it proves who it is. Sealed frames follow, from the caller
+    alone.
+
+    Args:
+        proof: the keyed digest of both sides' random numbers.
+    """
 
     proof: bytes
 

@@ -45,7 +45,15 @@ class _KafkaSettings(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
-    """The backends of one node, which are started."""
+    """The backends of one node, which are started.
+
+    Args:
+        log: the site log.
+        registry: the registry of the federation.
+        changelog: where checkpoints of this site's sessions are.
+        journal: where this proxy's facts are.
+        store: this proxy's own sessions and entries.
+    """
 
     log: SiteLog
     registry: Registry

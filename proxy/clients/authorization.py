@@ -47,7 +47,12 @@ NO_HASH = ""
 
 
 class Proof(NamedTuple):
-    """The proof that the password of this attach is the one of this hash."""
+    """The proof that the password of an attach is the one of a hash. It holds for this attach and this hash alone.
+
+    Args:
+        attach: the attach that brought the password.
+        hash: the hash that the session's access had for the attach's principal.
+    """
 
     attach: Attach
     hash: str

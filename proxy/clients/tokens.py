@@ -17,7 +17,12 @@ ALGORITHM, AUDIENCE = "HS256", "waypost"
 
 
 class Named(NamedTuple):
-    """The content of a token: its principal, and when it ends in Unix time (ms)."""
+    """The content of a token that was verified.
+
+    Args:
+        principal: whom it names.
+        until_ms: when it ends, in Unix time (ms).
+    """
 
     principal: str
     until_ms: int

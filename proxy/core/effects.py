@@ -31,7 +31,12 @@ def ignore_result(_: object) -> None:
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send a message to a client. A connection that is gone swallows it."""
+    """Effect, without an answer: send a message to a client, behind all that was sent to it before. A connection that
+    is gone swallows it.
+
+    Args:
+        connection: the number of the client's connection; that of a relayed client is below 0.
+    """
 
     connection: int
     message: msgspec.Struct | msgspec.Raw
@@ -39,24 +44,37 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Hangup(msgspec.Struct, frozen=True):
-    """Close a client's connection, after what was sent before. `reason`: for the client and for operators."""
+    """Effect, without an answer: close a client's connection, after what was sent before.
+
+    Args:
+        connection: its number.
+        reason: for the client and for operators.
+    """
 
     connection: int
     reason: str
 
 
 class SendPeer(msgspec.Struct, frozen=True):
-    """Send a message to a proxy; it may be lost."""
+    """Effect, without an answer: send a message to a proxy; it may be lost.
+
+    Args:
+        proxy: the proxy that is to get it.
+        message: one of handover.messages or federation.messages.
+    """
 
     proxy: ProxyId
     message: msgspec.Struct
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Append to the site log; answered with the offsets.
+    """Effect: append to the site log, in the order of the records.
 
-    `connection`: by which the notifications came, all of them `Published`; 0: they are the proxy's own records.
-    `is_wanted`: tells whether somebody still waits for what is not appended yet.
+    Args:
+        records: one or more records.
+        on_done: takes the offsets that the records have, or the error, after which some may have been appended.
+        connection: by which the notifications came, all of them `Published`; 0: they are the proxy's own records.
+        is_wanted: tells whether somebody still waits for what is not appended yet.
     """
 
     records: Sequence[Record]
@@ -66,7 +84,13 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class CreateRow(msgspec.Struct, frozen=True):
-    """Set the row of a session that has none in the registry; answered with the row that there is then."""
+    """Effect: set the row of a session that has none in the registry.
+
+    Args:
+        session: the session.
+        ownership: the row to set.
+        on_done: takes the row that there is then, or the error, after which the row may have been set or not.
+    """
 
     session: SessionId
     ownership: Ownership
@@ -74,7 +98,14 @@ class CreateRow(msgspec.Struct, frozen=True):
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
-    """Set a session's row to `new` if it is `expected`; answered with the row that there is then."""
+    """Effect: compare and set a session's row in the registry.
+
+    Args:
+        session: the session.
+        expected: the row that must be in force.
+        new: the row to put in its place.
+        on_done: takes the row that there is then, or the error, after which the row may have been set or not.
+    """
 
     session: SessionId
     expected: Ownership
@@ -99,35 +130,63 @@ def claim_row(
 
 
 class ReadRow(msgspec.Struct, frozen=True):
-    """Read a session's row in the registry; answered with it, or None where there is none."""
+    """Effect: read a session's row in the registry.
+
+    Args:
+        session: the session.
+        on_done: takes the row, None where there is none, or the error.
+    """
 
     session: SessionId
     on_done: Callable[[Ownership | WaypostError | None], None]
 
 
 class ForgetRows(msgspec.Struct, frozen=True):
-    """Remove these rows of deleted sessions; answered with None once it is done."""
+    """Effect: remove rows of deleted sessions from the registry.
+
+    Args:
+        rows: by session, the row to remove; one that has changed since stays.
+        on_done: takes None once it is done, or the error.
+    """
 
     rows: Mapping[SessionId, Ownership]
     on_done: Callable[[WaypostError | None], None]
 
 
 class ForgetCheckpoints(msgspec.Struct, frozen=True):
-    """Remove what our site's changelog has of sessions that were deleted, up to these epochs; answered with None."""
+    """Effect: remove what our site's changelog has of sessions that were deleted.
+
+    Args:
+        deleted: by session, the last epoch whose checkpoints are removed.
+        on_done: takes None once it is done, or the error.
+    """
 
     deleted: Mapping[SessionId, int]
     on_done: Callable[[WaypostError | None], None]
 
 
 class Save(msgspec.Struct, frozen=True):
-    """Apply to the store; answered with None once durable."""
+    """Effect: apply changes to this proxy's store, all or none.
+
+    Args:
+        batch: the changes.
+        on_done: takes None once they are durable, or the error.
+    """
 
     batch: StoreBatch
     on_done: Callable[[WaypostError | None], None]
 
 
 class LoadEntries(msgspec.Struct, frozen=True):
-    """Read from the store; it may pass over what lies at or below the frontier `passing`."""
+    """Effect: read entries of a session from the store, in the order of their numbers.
+
+    Args:
+        session: the session.
+        after: only entries of a higher number.
+        limit: how many entries to read at most.
+        on_done: takes the entries, or the error.
+        passing: a frontier; entries at or below it may be left out.
+    """
 
     session: SessionId
     after: int
@@ -137,7 +196,14 @@ class LoadEntries(msgspec.Struct, frozen=True):
 
 
 class FindOutdated(msgspec.Struct, frozen=True):
-    """Find entries that are kept for nobody any more."""
+    """Effect: find stored entries of a session that are kept for nobody any more.
+
+    Args:
+        session: the session.
+        windows: an entry in any of them is kept for nobody.
+        limit: how many entries to look at, at most.
+        on_done: takes what was found, and how far the search went, or the error.
+    """
 
     session: SessionId
     windows: Sequence[Window]
@@ -146,21 +212,37 @@ class FindOutdated(msgspec.Struct, frozen=True):
 
 
 class PutCheckpoint(msgspec.Struct, frozen=True):
-    """Write a checkpoint to our site's changelog; answered with None once it is durable."""
+    """Effect: write a checkpoint of a session to our site's changelog.
+
+    Args:
+        checkpoint: the checkpoint.
+        on_done: takes None once it is durable, or the error.
+    """
 
     checkpoint: Checkpoint
     on_done: Callable[[WaypostError | None], None]
 
 
 class NoteCheckpoints(msgspec.Struct, frozen=True):
-    """Note in the registry up to which checkpoint of each session clients were answered."""
+    """Effect: note in the registry up to which checkpoint of each session clients were answered, so that a changelog
+    that was set back is recognised.
+
+    Args:
+        ranks: by session, the epoch and serial of that checkpoint.
+        on_done: takes None once it is noted, or the error.
+    """
 
     ranks: dict[SessionId, Rank]
     on_done: Callable[[WaypostError | None], None]
 
 
 class PutSite(msgspec.Struct, frozen=True):
-    """Write what the site log means up to a position to the changelog."""
+    """Effect: write the state of the site to its changelog: what the site log means up to a position.
+
+    Args:
+        snapshot: the state, with that position.
+        on_done: takes None once it is durable, or the error.
+    """
 
     snapshot: SiteSnapshot
     on_done: Callable[[WaypostError | None], None]

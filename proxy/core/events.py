@@ -19,7 +19,12 @@ from waypost.messages import Attach, ClientMessage, SetAccess
 
 
 class Requester(NamedTuple):
-    """The receiver for which a session is acquired or handed over."""
+    """The receiver for which a session is acquired or handed over.
+
+    Args:
+        receiver: its name; "": it is wanted for no receiver in particular.
+        incarnation: of the receiver, which attached.
+    """
 
     receiver: str = ""
     incarnation: str = ""
@@ -47,28 +52,46 @@ class AcquireRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionServed:
-    """The session is served here from now on, or still: a transfer from here came to nothing."""
+    """Event: a session is served here from now on, or still: a transfer from here came to nothing.
+
+    Args:
+        session: the session, in the session table.
+    """
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEnded:
-    """A subscription of the session was ended; where, is to be found out."""
+    """Event: a subscription of a session was ended. The offsets at which it ends in each log are still to be found out.
+
+    Args:
+        session: the session that had it.
+    """
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class EndsChanged:
-    """More is known of where the ended subscriptions of the session end."""
+    """Event: more is known of the offsets at which ended subscriptions of a session end.
+
+    Args:
+        session: the session that had them.
+    """
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionAltered:
-    """An operator has changed or ended a subscription of the session, and that is durable: its receivers are told."""
+    """Event: an operator has changed or ended a subscription, and that is durable: the session's receivers are to be
+    informed.
+
+    Args:
+        session: the session.
+        subscription: what was changed, or has ended.
+    """
 
     session: Session
     subscription: SubscriptionId
@@ -76,7 +99,11 @@ class SubscriptionAltered:
 
 @dataclass(frozen=True, slots=True)
 class AccessAltered:
-    """The session has another access: receivers that it does not admit any more are detached."""
+    """Event: a session has another access: receivers that it does not admit any more are to be detached.
+
+    Args:
+        session: the session, which has the new access already.
+    """
 
     session: Session
 
@@ -101,14 +128,25 @@ class AccessHashed:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDue:
-    """There is something to deliver to receivers of the session."""
+    """Event: there is something to deliver to receivers of a session.
+
+    Args:
+        session: the session.
+    """
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class NearRelayRequested:
-    """The client of a connection is to be relayed to the owner of the session that it attaches to."""
+    """Event, at the near proxy: the client of a connection is to be relayed to the owner of the session that it
+    attaches to.
+
+    Args:
+        connection: the number of the client's connection here.
+        attach: the client's attach, which the owner will answer.
+        owner: the proxy that serves the session.
+    """
 
     connection: int
     attach: Attach
@@ -117,17 +155,23 @@ class NearRelayRequested:
 
 @dataclass(frozen=True, slots=True)
 class NearRelayEndRequested:
-    """The client of a connection attaches anew: a relay that it had ends."""
+    """Event, at the near proxy: the client of a connection attaches anew, and a relay that it had is to end.
+
+    Args:
+        connection: the number of the client's connection here.
+    """
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class FarRelayBegun:
-    """A client at another proxy has a connection here, of a number below 0.
+    """Event, at the owner: a client that is connected to another proxy has a connection here.
 
     Args:
-        address: of the client; "": not known.
+        connection: its number, below 0.
+        proxy: the near proxy, to which the client is connected.
+        address: the client's network address; "": not known.
     """
 
     connection: int
@@ -137,7 +181,12 @@ class FarRelayBegun:
 
 @dataclass(frozen=True, slots=True)
 class FarRelayMessage:
-    """A relayed client has sent a message."""
+    """Event, at the owner: a relayed client has sent a message.
+
+    Args:
+        connection: the number of its connection here, below 0.
+        message: the message, to be treated as one of a client of ours.
+    """
 
     connection: int
     message: ClientMessage
@@ -145,7 +194,11 @@ class FarRelayMessage:
 
 @dataclass(frozen=True, slots=True)
 class FarRelayEnded:
-    """The connection of a relayed client has ended."""
+    """Event, at the owner: the connection of a relayed client has ended.
+
+    Args:
+        connection: its number here, below 0.
+    """
 
     connection: int
 
@@ -164,7 +217,12 @@ class CopyCheckRequested:
 
 @dataclass(frozen=True, slots=True)
 class NextEpochRequested:
-    """The copy of the session is to take the epoch after that row's."""
+    """Event: a dormant copy is to claim the epoch after that of the registry's row, which says that it is the latest.
+
+    Args:
+        session: the copy.
+        row: the registry's row, as it was read.
+    """
 
     session: Session
     row: Ownership
@@ -177,7 +235,12 @@ class LogEndFound:
 
 @dataclass(frozen=True, slots=True)
 class SessionUnavailable:
-    """The session cannot be had at this moment, or at all."""
+    """Event: an acquisition has ended without the session; receivers that wait for it are to be informed.
+
+    Args:
+        session: the session.
+        reason: why, and whether it is final.
+    """
 
     session: SessionId
     reason: Reason
@@ -199,7 +262,12 @@ class FetchRequested:
 
 @dataclass(frozen=True, slots=True)
 class MoveRequested:
-    """The session is to be moved to that proxy while it is served here."""
+    """Event: a session that is served here is to be handed over; nothing happens if it is not served at that moment.
+
+    Args:
+        session: the session.
+        to: the proxy that is to have it.
+    """
 
     session: SessionId
     to: ProxyId
@@ -259,14 +327,23 @@ class SessionRequested:
 
 @dataclass(frozen=True, slots=True)
 class RequestWithdrawn:
-    """A session for which no receiver waits here any more: it is not made."""
+    """Event: no receiver waits any more for a session that was to be created here; the acquisition does not create it.
+
+    Args:
+        session: the session.
+    """
 
     session: SessionId
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiverReturned:
-    """A receiver has attached to a session that is served here: it is not to follow it elsewhere any more."""
+    """Event: a receiver has attached here to a session that is served here; the session does not follow it to the proxy
+    where it was before.
+
+    Args:
+        session: the session.
+    """
 
     session: SessionId
 

@@ -50,14 +50,23 @@ class ClientConnected:
 
 @dataclass(frozen=True, slots=True)
 class ClientDisconnected:
-    """A client's connection has ended; its receiver stays registered."""
+    """Input: a client's connection has ended. Its receiver stays registered, and what it is owed is stored.
+
+    Args:
+        connection: the number of the connection.
+    """
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSent:
-    """A client has sent a message on its connection."""
+    """Input: a client has sent a message.
+
+    Args:
+        connection: the number of the connection by which it came.
+        message: the decoded message, whose fields were validated.
+    """
 
     connection: int
     message: ClientMessage
@@ -65,7 +74,12 @@ class ClientSent:
 
 @dataclass(frozen=True, slots=True)
 class PeerSent:
-    """Another proxy has sent a message; the caller has verified that it is `peer`."""
+    """Input: another proxy has sent a message.
+
+    Args:
+        peer: the sender, which the caller has verified.
+        message: the decoded message.
+    """
 
     peer: ProxyId
     message: ToProxy
@@ -83,9 +97,11 @@ class RegistryReported:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
-    """The registry has announced this incarnation, under a lease until `until_ms`.
+    """Input: the registry has announced this incarnation under a lease; sessions may be served from now on.
 
     Args:
+        incarnation: of this start, and of this lease.
+        until_ms: when the lease ends, by the engine's clock in milliseconds.
         ended: incarnations that have had the name before, and have certainly ended. Where no other proxy watched the
             registry then, nobody else says so in a journal.
     """
@@ -97,7 +113,12 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRenewed:
-    """The lease was renewed, until `until_ms`."""
+    """Input: the proxy's lease was renewed.
+
+    Args:
+        until_ms: when it ends, by the engine's clock in milliseconds; the lease is lost then, unless it is renewed
+            again.
+    """
 
     until_ms: int
 
@@ -109,7 +130,11 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class SecretRead:
-    """The federation's secret, as read from the registry; tokens are verified with a key derived of it."""
+    """Input: the registry has answered with the federation's secret.
+
+    Args:
+        secret: tokens are verified with a key derived of it.
+    """
 
     secret: bytes
 
@@ -186,7 +211,12 @@ class ChangeRetention:
 
 @dataclass(frozen=True, slots=True)
 class EndSubscription:
-    """End a subscription of a session, for all its receivers."""
+    """A change by an operator: end a subscription, for all receivers of its session.
+
+    Args:
+        session: the session that has it.
+        subscription: its id.
+    """
 
     session: SessionId
     subscription: SubscriptionId
@@ -194,7 +224,13 @@ class EndSubscription:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterReceiver:
-    """Unregister a receiver that is away."""
+    """A change by an operator: unregister a receiver that is away; nothing is stored for it any more. One that is
+    attached is refused.
+
+    Args:
+        session: the receiver's session.
+        receiver: its name.
+    """
 
     session: SessionId
     receiver: ReceiverId
@@ -259,7 +295,12 @@ class StoreAll:
 
 @dataclass(frozen=True, slots=True)
 class EffectCompleted:
-    """An effect has its answer, which its own `on_done` takes."""
+    """Input: an effect has its answer.
+
+    Args:
+        on_done: the effect's own; the engine calls it with the result.
+        result: what the effect's docstring says, or an error.
+    """
 
     on_done: Callable[[Any], None]
     result: Any

@@ -20,7 +20,12 @@ SWEEPS_PER_ROUND = 15
 
 
 class Lost(NamedTuple):
-    """A session that nobody has any more: its row, and how that is known."""
+    """A session that nobody has any more.
+
+    Args:
+        row: its last row in the registry.
+        why: how that is known, for people.
+    """
 
     row: Ownership
     why: str

@@ -53,7 +53,14 @@ class SessionChange:
 
 
 class Outdated(NamedTuple):
-    """One entry that is kept for nobody any more."""
+    """One stored entry that is kept for nobody any more.
+
+    Args:
+        number: of the entry, in its session.
+        matched: the subscriptions that it matched.
+        origin: where it was published.
+        offset: in the log of its origin.
+    """
 
     number: int
     matched: Matched
@@ -76,7 +83,12 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Policed:
-    """The state of a restored session's policies: marks, in Unix time, and (number, matched subscriptions)."""
+    """What the policies of a session that was restored from the store have to know of its entries.
+
+    Args:
+        marks: when entries were taken, in Unix time (ms), where a time to live needs it.
+        matched: by number of the entry, the subscriptions that it matched, where a maximum count needs it.
+    """
 
     marks: Sequence[Mark] = ()
     matched: Sequence[tuple[int, Matched]] = ()

@@ -38,7 +38,12 @@ PRE_COPY, FINAL_COPY = "ahead", "rest"
 
 @dataclass(slots=True, kw_only=True)
 class TransferRecord:
-    """How a transfer has gone so far. Times in milliseconds of our clock."""
+    """How a transfer has gone so far, for operators and metrics. Times are milliseconds of the engine's clock.
+
+    Args:
+        began_ms: when it began.
+        bytes: the size of the notifications carried so far.
+    """
 
     trigger: str
     """One of :data:`handover.messages.TRIGGERS`, or "other"."""

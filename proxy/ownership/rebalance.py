@@ -11,7 +11,13 @@ from waypost.identity import Ownership, ProxyId, SessionId
 
 
 class Move(NamedTuple):
-    """A session that is to go from its owner to another proxy."""
+    """A session that is to go from its owner to another proxy, as :func:`planned_moves` returns it.
+
+    Args:
+        session: the session.
+        owner: its row in the registry now.
+        target: the proxy that is to have it.
+    """
 
     session: SessionId
     owner: Ownership

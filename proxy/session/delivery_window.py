@@ -27,7 +27,11 @@ from waypost.limits import (
 
 @dataclass(slots=True)
 class Flight:
-    """A delivery that is under way: what its acknowledgement will mean."""
+    """A delivery that is under way to a receiver: what its acknowledgement will mean.
+
+    Args:
+        coordinates: by origin, the highest offset of its entries.
+    """
 
     through: int
     """The number by which the client acknowledges it."""

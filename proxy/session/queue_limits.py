@@ -25,7 +25,16 @@ SLACK = 64
 
 
 class QueuedEntry(NamedTuple):
-    """The properties of a stored entry by which it is chosen. `size`: bytes."""
+    """The properties of a stored entry by which a queue policy chooses it for removal.
+
+    Args:
+        number: of the entry, in its session.
+        origin: where it was published.
+        offset: in the log of its origin.
+        matched: the subscriptions that it matched.
+        size: in bytes.
+        priority: of the notification; entries of a higher one stay longer.
+    """
 
     number: int
     origin: Origin

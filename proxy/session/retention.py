@@ -41,7 +41,13 @@ class Mark(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Entries that matched exactly these, numbered from `start` up to, not including, `below`."""
+    """Entries of a session that one statement about retention speaks of.
+
+    Args:
+        matched: they matched exactly these subscriptions.
+        start: the number of the first of them.
+        below: their numbers are smaller than this.
+    """
 
     matched: Matched
     start: int

@@ -52,23 +52,27 @@ class ConnectorState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Connect, and stay connected."""
+    """Input: connect, and stay connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Proxies that were found, best first; at least one."""
+    """Input, an answer to Find: proxies were found.
+
+    Args:
+        proxies: at least one; the best is the first.
+    """
 
     proxies: Sequence[ProxyAddress]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Round trips to proxies, in milliseconds, by address; those are missing that have not answered.
+    """Input, the answer to Measure.
 
     Args:
         number: of the :class:`Measure` that this answers.
-        round_trips: by address.
+        round_trips: by address, in milliseconds; those are missing that have not answered.
     """
 
     number: int
@@ -77,24 +81,28 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The connection is open."""
+    """Input, an answer to Open: the connection is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The proxy has sent a message."""
+    """Input: the proxy has sent a message.
+
+    Args:
+        message: the decoded message.
+    """
 
     message: ProxyMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection has ended or could not be opened, or no proxy was found.
+    """Input, an answer to Find, Open and Close: the connection has ended or could not be opened, or no proxy was found.
 
     Args:
         reason: for people.
-        misconfigured: the configuration that has to change before this address can be of use; None: none has, as far
-            as is known.
+        misconfigured: the configuration that has to change before this address can be of use; None: none has, as far as
+            is known.
     """
 
     reason: str
@@ -103,14 +111,18 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class MoveTo:
-    """Connect to this address from now on."""
+    """Input: the application, or a redirect, names another proxy; connect to it from now on.
+
+    Args:
+        url: its address, ``ws://host:port`` or ``wss://host:port``.
+    """
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Disconnect, and do not connect any more."""
+    """Input: disconnect, and do not connect any more."""
 
 
 Input = Start | Found | Measured | Opened | Received | Lost | MoveTo | Stop
@@ -125,7 +137,12 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Measure the round trips to these addresses; answered with Measured, of the same number."""
+    """Effect: measure the round trips to proxies; answered with Measured.
+
+    Args:
+        number: of this question; the answer has it too.
+        addresses: of the proxies.
+    """
 
     number: int
     addresses: Sequence[str]
@@ -133,14 +150,18 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Open a connection; answered with Opened, and Lost when it has ended, or with Lost alone."""
+    """Effect: open a connection; answered with Opened, and Lost when it has ended, or with Lost alone.
+
+    Args:
+        url: the proxy's address.
+    """
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End the connection; answered with Lost.
+    """Effect: end the connection; answered with Lost.
 
     Args:
         altered: in words, how a received notification differs from the published one; "": nothing is wrong.
@@ -151,12 +172,16 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class SendPending:
-    """Send the messages of the client's protocol."""
+    """Effect, without an answer: send the messages that the client's protocol has ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report an event to the application."""
+    """Effect, without an answer: report an event to the application.
+
+    Args:
+        event: the event.
+    """
 
     event: ClientEvent
 

@@ -24,7 +24,12 @@ from waypost.messages import (
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionResult:
-    """The answer to a subscribe or unsubscribe; `error` None: it succeeded."""
+    """Event: the proxy has answered a request to subscribe or unsubscribe.
+
+    Args:
+        subscription: the id that the request named.
+        error: why it failed; None: it succeeded, and that is durable.
+    """
 
     subscription: SubscriptionId
     error: WaypostError | None
@@ -41,8 +46,12 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """The answer to a request about the session; `error` None: it succeeded. A deletion that succeeds is reported by
-    Deleted.
+    """Event: the proxy has answered a request about the session. A deletion that succeeds is reported by Deleted
+    instead.
+
+    Args:
+        kind: which request it was.
+        error: why it failed; None: it succeeded, and that is durable.
     """
 
     kind: RequestKind
@@ -51,7 +60,12 @@ class RequestResult:
 
 @dataclass(frozen=True, slots=True)
 class Redirected:
-    """The session moved: the proxy at `url` serves it now."""
+    """Event: the session moved, and the library attaches there.
+
+    Args:
+        proxy: the proxy that serves it now.
+        url: the address of that proxy.
+    """
 
     proxy: ProxyId
     url: str

@@ -69,7 +69,13 @@ class Matched(Received):
 
 @dataclass(slots=True)
 class JoinedState:
-    """The application's position in several sessions; with it, nothing is delivered twice or passed over."""
+    """The application's position in several sessions, to be kept and given again: with it, nothing is delivered twice
+    or passed over.
+
+    Args:
+        states: by session, the state of the receiver there.
+        recent: the ids of notifications that were given lately, so that what another session gives again is recognised.
+    """
 
     states: dict[SessionId, ReceiverState] = field(default_factory=dict)
     recent: RecentIds = field(default_factory=RecentIds)

@@ -62,7 +62,13 @@ _ENDS_AN_OPERAND = frozenset({"NAME", "NUMBER", "STRING", "_RPAR"})
 
 @dataclass(frozen=True, slots=True)
 class Lexeme:
-    """A token: its kind as the grammar calls it, its text, and where it begins."""
+    """A token of an expression.
+
+    Args:
+        kind: its kind, as the grammar calls it.
+        text: as it was written.
+        offset: where it begins in the expression, in characters from 0.
+    """
 
     kind: str
     text: str

@@ -21,7 +21,12 @@ from waypost.notification import Value, type_name
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The value of an attribute. `name` is the attribute's own name, its escapes undone."""
+    """The value of an attribute.
+
+    Args:
+        name: the attribute's own name, its escapes undone.
+        offset: where it begins in the expression, in characters from 0.
+    """
 
     name: str
     offset: int = field(default=0, compare=False)
@@ -54,7 +59,13 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`operator` is one of ``- + ~``."""
+    """Arithmetic on one operand.
+
+    Args:
+        operator: one of ``- + ~``.
+        operand: a tree whose value is a number; else the whole is bottom, the third truth beside true and false.
+        offset: where the operator stands in the expression, in characters from 0.
+    """
 
     operator: str
     operand: Node
@@ -63,7 +74,14 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """`operator` is one of ``+ - * / % | ^ & << >> >>>``."""
+    """Arithmetic on two operands.
+
+    Args:
+        operator: one of ``+ - * / % | ^ & << >> >>>``.
+        left: the first operand.
+        right: the second operand.
+        offset: where the operator stands in the expression, in characters from 0.
+    """
 
     operator: str
     left: Node
@@ -73,7 +91,14 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`operator` is one of ``== != < <= > >=``."""
+    """A comparison of two values.
+
+    Args:
+        operator: one of ``== != < <= > >=``.
+        left: the first value.
+        right: the second value.
+        offset: where the operator stands in the expression, in characters from 0.
+    """
 
     operator: str
     left: Node
@@ -83,7 +108,12 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The negation, written ``!``."""
+    """The negation, written ``!``; of bottom it is bottom.
+
+    Args:
+        operand: what is negated.
+        offset: where it stands in the expression, in characters from 0.
+    """
 
     operand: Node
     offset: int = field(default=0, compare=False)
@@ -104,7 +134,13 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`function` applied to its arguments; :mod:`waypost.subscription.functions` lists what there is."""
+    """A function applied to its arguments; :mod:`waypost.subscription.functions` lists what there is.
+
+    Args:
+        function: its name.
+        arguments: one tree for each argument.
+        offset: where the name stands in the expression, in characters from 0.
+    """
 
     function: str
     arguments: tuple[Node, ...]

@@ -295,7 +295,11 @@ class Carrier(Protocol):
 
 
 class Listener(Protocol):
-    """A client, as other clients, the checks and the deletion of its session see it."""
+    """A client, as other clients, the checks and the deletion of its session see it.
+
+    Args:
+        name: of the client, which no other client of the run has.
+    """
 
     name: str
 

@@ -464,7 +464,9 @@ LOOKED_AT = 3
 
 @dataclass(slots=True, kw_only=True)
 class PlainStore:
-    """One proxy's store. Its methods are like those of the port proxy.core.store_port.SessionStore."""
+    """One proxy's store, which the simulator can cut off and damage. Its methods are like those of the port
+    proxy.core.store_port.SessionStore.
+    """
 
     site_checkpoint: tuple[int, bytes] | None = None
     site: SiteCheckpoint = field(default_factory=lambda: SiteCheckpoint(0, b"", b""))

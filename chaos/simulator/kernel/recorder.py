@@ -15,7 +15,13 @@ def log_lane(site: str) -> str:
 
 
 class Note(NamedTuple):
-    """A line of text at a time, in a lane."""
+    """A line of text in the picture of a run.
+
+    Args:
+        at_ms: when, in simulated milliseconds.
+        lane: whose lane it stands in.
+        text: the line.
+    """
 
     at_ms: int
     lane: str
@@ -23,7 +29,15 @@ class Note(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message from one lane to another; `arrives_ms` None: it was lost."""
+    """An arrow in the picture of a run: a message from one lane to another.
+
+    Args:
+        sent_ms: when it was sent, in simulated milliseconds.
+        sender: the lane of the sender.
+        to: the lane of the receiver.
+        kind: its kind, for people.
+        arrives_ms: when it arrives; None: it was lost.
+    """
 
     sent_ms: int
     sender: str
