@@ -66,7 +66,8 @@ class QueueLimits:
         """What was chosen, and by which policy, and is stored until the journal has it."""
         self._unheld: set[int] = set()
         """What another policy let go of, and is stored until it is swept."""
-        self._purged_at = 0
+        self._purged_at = -1
+        """`Retention.changes` at the last :meth:`purge`; below 0: none since all entries are known."""
         self._first: list[tuple[int, int]] = []
         """A heap of who goes first, by what `discard` says of it, and number; with some that are gone."""
         self._soonest: list[tuple[int, int]] = []
@@ -104,6 +105,7 @@ class QueueLimits:
         for kept in later.values():
             self._add(kept)
         self.known = True
+        self._purged_at = -1
 
     def measure(self, entry: Entry) -> QueuedEntry:
         """Return the properties of an entry by which the queue chooses; it is not counted.
@@ -155,15 +157,15 @@ class QueueLimits:
             if number in self._entries:
                 self._remove(number)
 
-    def purge(self, decided: int, is_retained: Callable[[QueuedEntry], bool]) -> None:
+    def purge(self, changes: int, is_retained: Callable[[QueuedEntry], bool]) -> None:
         """Count those entries no more that no subscription holds; they are stored until they are swept.
 
         Args:
-            decided: how far the policies have come (`Retention.decided`); if it has not changed, nothing is done.
+            changes: those of the policies (`Retention.changes`); if there was none since, nothing is done.
             is_retained: tells whether a subscription still holds the entry.
         """
-        if decided != self._purged_at:
-            self._purged_at = decided
+        if changes != self._purged_at:
+            self._purged_at = changes
             for number in [kept.number for kept in self._entries.values() if not is_retained(kept)]:
                 self._remove(number)
                 self._unheld.add(number)

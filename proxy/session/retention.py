@@ -69,6 +69,10 @@ class Retention:
         """Subscriptions by name: one is active, others may have ended and be owed still. Each of them holds entries."""
         self._highest = 0
         """The number from which on nothing was dropped yet."""
+        self.changes = 0
+        """How often policies of subscriptions may have let go of entries. As long as it is the same, the entries that a
+        subscription held are held still, but for those of :meth:`discard`.
+        """
         self._marks: list[Mark] = []
         self._ripe_at = NEVER
         """A time before which no time to live ends."""
@@ -136,6 +140,7 @@ class Retention:
                 self._newest.setdefault(identity, deque()).append(number)
 
     def _compact(self) -> None:
+        self.changes += 1
         self._highest = max(
             (subscription.first_retained for held in self._of.values() for subscription in held), default=0
         )
@@ -182,6 +187,7 @@ class Retention:
                 lowest = numbers[len(numbers) - subscription.max_count]
                 subscription.displaced_below = max(subscription.displaced_below, lowest)
                 self._highest = max(self._highest, lowest)
+                self.changes += 1
 
     def remove(self, first: int) -> None:
         """Count the entries numbered below `first` no more: they went to all receivers, and are not stored any more.
@@ -313,15 +319,6 @@ class Retention:
     def highest(self) -> int:
         """The number from which on every entry is held: no policy has removed any of them."""
         return max(self._highest, self._discarded_below) if self._discarded else self._highest
-
-    @property
-    def decided(self) -> int:
-        """The highest :attr:`Subscription.first_retained` of all subscriptions; 0: no policy has removed any.
-
-        Every entry from this number on is held, as far as policies of subscriptions go; those below may be held by some
-        subscriptions. It stays while a subscription with a lower one removes more.
-        """
-        return self._highest
 
     def discard(self, removed: Mapping[int, RemovalPolicy]) -> None:
         """Hold these single entries for no subscription any more.

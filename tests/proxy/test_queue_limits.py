@@ -330,6 +330,22 @@ def test_expired_entries_do_not_count_against_the_queue_limit() -> None:
     assert [each for each in given_to(harness) if each is not None] == [1, 2, 3]
 
 
+def test_what_a_slower_subscription_lets_go_of_does_not_count_against_the_queue_limit() -> None:
+    harness = bounded(Queue(3, discard="lifo"), away=False)
+    for subscription, expression, most in (("y", "m > 0", 1), ("z", "k > 0", 2)):
+        harness.send(1, Subscribe(subscription=subscription, expression=expression, max_count=most))
+        harness.complete_writes()
+    harness.step(ClientDisconnected(1))
+    for number, name in enumerate("kkmmk", 1):
+        body = Notification({name: 1, "n": -number}).body
+        harness.send(9, Publish(producer="q", secret="life", first=number, bodies=[body]))
+        harness.read_log()
+        harness.complete_writes()
+    # "y" has passed the third entry; then "z" passes the first, which makes room for the fifth.
+    assert not [fact for fact in harness.facts if RemovalPolicy.MAX_QUEUE in (fact.policies or ())]
+    assert given_to(harness) == [-2, -4, -5]
+
+
 def test_discarded_entries_are_not_counted_again_after_a_change_of_the_queue() -> None:
     harness = bounded(Queue(3, discard="lifo"))
     harness.journal_waits = True

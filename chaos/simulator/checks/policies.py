@@ -27,14 +27,12 @@ def removed(world: Environment, fact: Fact) -> list[str]:
 
 
 def _violations(world: Environment, fact: Fact, coordinate: Coordinate) -> list[str]:
-    queue = world.queues.get(fact.session)
-    if (
-        fact.policies == [RemovalPolicy.MAX_QUEUE]
-        and queue is not None
-        and len(world.published_at) > (queue.max_count or 0)
-    ):
-        return []
     record = _published(world, coordinate)
+    queue = world.queues.get(fact.session)
+    if fact.policies == [RemovalPolicy.MAX_QUEUE] and queue is not None:
+        most = _most_held(world, fact.session)
+        full = most > (queue.max_count or 0)
+        return [] if full else [f"REMOVED {fact.session} {coordinate}, and its queue has {most} at most"]
     policies = [policy for policy in world.policies.get(fact.session, []) if matches(policy.expression, record)]
     if not policies:
         return [f"REMOVED {fact.session} {coordinate}, and nobody had asked for it"]
@@ -64,6 +62,14 @@ def excused(world: Environment, session: str) -> set[Coordinate]:
     }
     upto = world.deletions.get(session, {})
     return removals | {at for at in world.published_at if at.offset <= upto.get(at.origin, NOTHING)}
+
+
+def _most_held(world: Environment, session: str) -> int:
+    """Return how many notifications all subscriptions that the session ever had can hold at most, together."""
+    return sum(
+        min(_number(world, policy.expression), policy.max_count or len(world.published_at))
+        for policy in world.policies.get(session, [])
+    )
 
 
 def matches(expression: str, record: Published) -> bool:
