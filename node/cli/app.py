@@ -38,7 +38,7 @@ from waypost.terminal import printable
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly, or cannot tell; 2 wrong
 usage or a bad expression; 3 not reachable in time, trying again may help; 4 not allowed; 5 not found or conflict; 27
-the time of -W is over; 70 a fault inside Waypost; 130 ended by Ctrl-C."""
+the time of -W is over; 70 a fault inside Waypost; 130 ended by Ctrl-C; 143 by SIGTERM."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to stdout may fail by; what else fails so, names a file, or has been translated at its border."""
 HELP_NAMES = ["-h", "--help"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
-from node.cli import INTERRUPTED
+from node.cli import INTERRUPTED, TERMINATED
 from node.cli.commands.interrupt import ORDERLY_END_S
 
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
@@ -54,11 +54,13 @@ def sessions(proxy: ProxyProcess) -> set[str]:
     return {row["session"] for row in proxy.request("/v1/sessions")["sessions"]}
 
 
-def interrupted(process: subprocess.Popen[str], times: int = 1, gap_s: float = 0.0) -> tuple[int, str, float]:
-    """Send SIGINT so often; return status, the rest of stderr, and after how many seconds the process had ended."""
+def interrupted(
+    process: subprocess.Popen[str], times: int = 1, gap_s: float = 0.0, number: int = signal.SIGINT
+) -> tuple[int, str, float]:
+    """Send a signal so often; return status, the rest of stderr, and after how many seconds the process had ended."""
     began = time.monotonic()
     for _ in range(times):
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         time.sleep(gap_s)
     status = process.wait(WITHIN_S)
     assert process.stderr is not None
@@ -75,12 +77,26 @@ def test_subscriber_ends_at_any_number_of_interrupts(
         assert interrupted(process, times, gap_s)[:2] == (INTERRUPTED, "")
 
 
-def test_subscriber_that_is_interrupted_once_leaves_no_session_of_its_own(proxy: ProxyProcess) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)])
+def test_subscriber_that_is_interrupted_once_leaves_no_session_of_its_own(
+    proxy: ProxyProcess, number: int, status: int
+) -> None:
     before = sessions(proxy)
     with subscriber(proxy) as process:
         assert sessions(proxy) > before
-        interrupted(process)
+        assert interrupted(process, number=number)[:2] == (status, "")
     assert sessions(proxy) == before
+
+
+def test_subscriber_ends_at_once_when_it_is_terminated_twice(proxy: ProxyProcess) -> None:
+    with subscriber(proxy) as process:
+        proxy.process.pause()
+        try:
+            status, printed, took_s = interrupted(process, 2, 0.2, signal.SIGTERM)
+        finally:
+            proxy.process.resume()
+    assert (status, printed) == (TERMINATED, "")
+    assert took_s < 1.0
 
 
 @pytest.mark.parametrize(("times", "within_s"), [(1, ORDERLY_END_S + 2), (2, 1.0)])

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends a command in order, within a bound; the second one ends the process at once.
+"""Ctrl-C and SIGTERM: the first one ends a command in order, within a bound; the second one ends the process at once.
 
 asyncio's own runner raises KeyboardInterrupt at the second one, wherever the loop stands just then: in the middle of an
 orderly close, or of the end of the loop itself. The rest of either may wait for ever.
@@ -17,33 +17,38 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from node.cli import INTERRUPTED
+from node.cli import TERMINATED
 
 T = TypeVar("T")
 ROUSE_S = 0.1
 """Pause before the main thread's call is broken off, and between two times."""
 ORDERLY_END_S = 5.0
-"""The most that the end may take after the first Ctrl-C."""
+"""The most that the end may take after the first of them."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and the request of a service manager or of ``kill``."""
 
 
 class _Interrupts:
-    """The Ctrl-C's of a process that runs one coroutine."""
+    """The interrupts, Ctrl-C or SIGTERM, of a process that runs one coroutine."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.task: asyncio.Task[Any] | None = None
         self.count = 0
+        self.first = 0
+        """The number of the first signal."""
         self.is_blocking = False
         """The loop stands still in a call that only an exception ends."""
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Handle a Ctrl-C: the first one cancels the command or breaks off its blocking call, the second ends the
+        """Handle an interrupt: the first one cancels the command or breaks off its blocking call, the second ends the
         process.
         """
         self.count += 1
         if self.count > 1:
-            end_at_once()
-        self._loop.call_soon_threadsafe(self._loop.call_later, ORDERLY_END_S, end_at_once)
+            end_at_once(number)
+        self.first = number
+        self._loop.call_soon_threadsafe(self._loop.call_later, ORDERLY_END_S, end_at_once, number)
         if self.is_blocking:
             raise KeyboardInterrupt
         if self.task is not None:
@@ -53,20 +58,22 @@ class _Interrupts:
 _INTERRUPTS: ContextVar[_Interrupts | None] = ContextVar("interrupts", default=None)
 
 
-def end_at_once(*_: object) -> NoReturn:
-    """End the process at once, with status INTERRUPTED; output that was flushed has been written, the rest is
-    lost.
+def end_at_once(number: int, *_: object) -> NoReturn:
+    """End the process at once; output that was flushed has been written, the rest is lost.
+
+    Args:
+        number: of the signal that ends it; the exit status is 128 more.
     """
-    os._exit(INTERRUPTED)
+    os._exit(128 + number)
 
 
 @contextmanager
 def blocking() -> Iterator[None]:
-    """Return a context in which Ctrl-C interrupts what blocks the event loop: a read of stdin, a write to a full pipe.
+    """Return a context in which Ctrl-C or SIGTERM interrupts what blocks the event loop: a read of stdin, a write to a full pipe.
     Outside of :func:`run` the context has no effect.
 
     Raises:
-        KeyboardInterrupt: at Ctrl-C in the block, or before it.
+        KeyboardInterrupt: at a signal in the block, or before it.
     """
     interrupts = _INTERRUPTS.get()
     if interrupts is None:
@@ -84,7 +91,7 @@ def blocking() -> Iterator[None]:
 
 @contextmanager
 def _roused(interrupts: _Interrupts) -> Iterator[None]:
-    """Have each Ctrl-C noticed where the main thread stands in a call that has begun just before, or that goes on.
+    """Have each signal noticed where the main thread stands in a call that has begun just before, or that goes on.
 
     Python's handler runs in the main thread, between two of its steps. The system's handler writes to a pipe at once;
     a thread reads that, and breaks off the call of the main thread by another signal, which does nothing else.
@@ -96,7 +103,7 @@ def _roused(interrupts: _Interrupts) -> Iterator[None]:
     def rouse() -> None:
         sent = 0
         while numbers := os.read(reading, 64):
-            sent += numbers.count(signal.SIGINT)
+            sent += sum(map(numbers.count, SIGNALS))
             while interrupts.count < sent:
                 time.sleep(ROUSE_S)
                 if interrupts.count < sent:
@@ -123,6 +130,7 @@ def run(command: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         KeyboardInterrupt: Ctrl-C has cancelled the coroutine, and it has ended in order.
+        SystemExit: so has SIGTERM; the status is TERMINATED.
         BaseException: as the coroutine raises it.
     """
     with asyncio.Runner() as runner:
@@ -130,14 +138,17 @@ def run(command: Coroutine[Any, Any, T]) -> T:
         interrupts = _Interrupts(loop)
         _INTERRUPTS.set(interrupts)
         interrupts.task = task = loop.create_task(command)
-        before = signal.signal(signal.SIGINT, interrupts.on_signal)
+        before = {number: signal.signal(number, interrupts.on_signal) for number in SIGNALS}
         try:
             with _roused(interrupts):
                 return loop.run_until_complete(task)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            if interrupts.first == signal.SIGTERM:
+                raise SystemExit(TERMINATED) from None
             if interrupts.count:
                 raise KeyboardInterrupt from None
             raise
         finally:
             # After the first one the process ends; until it has, another may come.
-            signal.signal(signal.SIGINT, end_at_once if interrupts.count else before)
+            for number, handler in before.items():
+                signal.signal(number, end_at_once if interrupts.count else handler)
