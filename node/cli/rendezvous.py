@@ -58,7 +58,7 @@ def request(
 ) -> None:
     """Ask for a file of an owner who may be away. Prints the rendezvous' id once the request is safe.
 
-    A request to an owner who has never offered is lost, and the command says so.
+    A request to an owner who has never offered is lost: the command says so, with status 5.
 
     Example: waypost rendezvous request bob holiday/1.jpg --as alice
     """

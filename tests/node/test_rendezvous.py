@@ -227,9 +227,10 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
     )
     unknown = run("request", "nobody", "x", "--as", "leo", url=url)
     assert (unknown.returncode, unknown.stderr) == (
-        0,
-        "nobody is known to offer as nobody: if nobody has never offered, this request is lost\n",
+        5,
+        "error: NOT_FOUND: owner: nobody is known to offer as nobody: if nobody has never offered, this request is lost\n",
     )
+    assert unknown.stdout.strip()
 
 
 async def test_a_resource_of_the_largest_size_comes(cluster: Cluster) -> None:

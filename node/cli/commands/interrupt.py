@@ -69,8 +69,8 @@ def end_at_once(number: int, *_: object) -> NoReturn:
 
 @contextmanager
 def blocking() -> Iterator[None]:
-    """Return a context in which Ctrl-C or SIGTERM interrupts what blocks the event loop: a read of stdin, a write to a full pipe.
-    Outside of :func:`run` the context has no effect.
+    """Return a context in which Ctrl-C or SIGTERM interrupts what blocks the event loop: a read of stdin, a write to a
+    full pipe. Outside of :func:`run` the context has no effect.
 
     Raises:
         KeyboardInterrupt: at a signal in the block, or before it.

@@ -102,6 +102,7 @@ async def request(
         token: returns the token to attach with; "": none.
 
     Raises:
+        NotFound: nobody is known to offer by that name; the id is printed all the same.
         WaypostError: no proxy lets the requester in, or the request is not known to be safe.
     """
     identity, known = await rendezvous.request(
@@ -109,9 +110,8 @@ async def request(
     )
     _print({"id": identity, "known": known}, as_json, text=identity)
     if not known:
-        print(
-            f"nobody is known to offer as {owner}: if {owner} has never offered, this request is lost",
-            file=sys.stderr,
+        raise NotFound(
+            f"nobody is known to offer as {owner}: if {owner} has never offered, this request is lost", field="owner"
         )
 
 
