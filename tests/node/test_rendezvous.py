@@ -225,10 +225,10 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
         27,
         "error: WAITED_IN_VAIN: nothing more came within 2 s\n",
     )
-    unknown = run("request", "nobody", "x", "--as", "leo", url=url)
+    unknown = run("request", "kit", "x", "--as", "leo", url=url)
     assert (unknown.returncode, unknown.stderr) == (
         5,
-        "error: NOT_FOUND: owner: nobody is known to offer as nobody: if nobody has never offered, this request is lost\n",
+        "error: NOT_FOUND: owner: nobody is known to offer as kit: if kit has never offered, this request is lost\n",
     )
     assert unknown.stdout.strip()
 
