@@ -153,7 +153,9 @@ class ProxyProcess:
         return port_open(self.port)
 
     def kill(self) -> None:
-        """Kill the proxy's process (SIGKILL), and wait until it is gone."""
+        """Kill the proxy's process and its process group (SIGKILL), and wait until it is gone; nothing happens if it
+        does not run.
+        """
         self.process.kill()
 
     def stop(self) -> None:

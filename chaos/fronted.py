@@ -13,10 +13,13 @@ from chaos.servers.toxiproxy import ToxiproxyServer
 
 @dataclass(frozen=True, slots=True)
 class Fronted:
-    """A proxy behind two toxiproxy listeners: `peers` between it and other proxies, `registry` between it and etcd.
+    """A proxy behind two toxiproxy listeners. A fault is a toxic of one of them. Clients that know the proxy's own port
+    bypass the listener; those that are told its address by another proxy come through it, as all proxies do.
 
-    A fault is a toxic of one of them. Clients that know the proxy's own port bypass the listener; those that are told
-    its address by another proxy come through it, as all proxies do.
+    Args:
+        spec: of the proxy.
+        peers: toxiproxy's listener between it and other proxies.
+        registry: toxiproxy's listener between it and etcd.
     """
 
     spec: ProxySpec

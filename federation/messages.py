@@ -16,11 +16,14 @@ LinkRecord = Forwarded | Progress | Effective | OriginEnded | Severed
 
 
 class LinkOpen(InTree, msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
-    """The leader of `site` at `epoch` resumes the link from `frontier`, with the filters of this digest.
+    """Leader of a link to a proxy of the neighbour: resume the link. The records of the link follow as LinkRecords.
 
-    `serial` numbers the openings and requests of filters of the leader. `tree_epoch`: of the dispatching tree in the
-    log of `site`: an opening is served by a log in the same one, so that all that is said over a link is said in one
-    tree.
+    Args:
+        site: the leader's site, to which records are to be sent.
+        epoch: of the leader.
+        frontier: by origin, up to where the log of `site` has everything that it requested.
+        serial: numbers the openings and requests of filters of the leader.
+        digest: of the filters that the leader requests; where the neighbour has others, all are stated again.
     """
 
     site: SiteId
@@ -31,8 +34,16 @@ class LinkOpen(InTree, msgspec.Struct, frozen=True, tag="link-open", kw_only=Tru
 
 
 class LinkWants(FilterRequest, msgspec.Struct, frozen=True, tag="link-wants"):
-    """A request of filters by the leader of `site`, as :class:`waypost.records.FiltersRequested` has it. The next one
-    follows once this one is answered.
+    """Leader of a link to a proxy of the neighbour: a request of filters, as :class:`waypost.records.FiltersRequested`
+    has it; answered with the `applied_serial` or `refused_serial` of a LinkRecords. The next request follows once this
+    one is answered.
+
+    Args:
+        site: the leader's site, which requests them.
+        epoch: of the leader.
+        serial: of the request.
+        installations: by canonical text of each filter to be added, the number of its installation.
+        protections: by canonical text, the keys by which it is wanted; an absent one is open to everybody.
     """
 
     site: SiteId
@@ -47,13 +58,19 @@ NO_OPENING = 0
 
 
 class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True):
-    """Records for the far log. `epoch` and `opening` (its serial) name the opening; answers to an earlier one are
-    ignored.
+    """Neighbour to the leader of a link: records for the log of the leader's site; answered with LinkAppended. One
+    without records is a heartbeat.
 
-    With `opening` NO_OPENING it refuses an opening or a change of filters: `epoch` and `number` are the later leader's
-    epoch and serial. Messages of an opening are numbered 1, 2, 3, ...: after a hole the far site opens again. One
-    without records is a heartbeat. `applied_serial`: the serial of the far site's last request that is in force here;
-    `refused_serial`: of the last one that is not, because it does not fit to what is: all filters are to be stated.
+    Args:
+        site: the sender's site.
+        epoch: of the leader that opened the link; of a later leader where `opening` is NO_OPENING.
+        opening: the serial of the opening that is served; NO_OPENING: an opening, or a change of filters, is refused,
+            because there is a later leader or a later serial.
+        number: 1, 2, 3, ... in an opening: after a hole the leader opens again. Where `opening` is NO_OPENING, the
+            later serial.
+        records: in the order of the sender's log.
+        applied_serial: the serial of the leader's last request that is in force here.
+        refused_serial: of the last one that is not, because it does not fit to what is: all filters are to be stated.
     """
 
     site: SiteId
@@ -82,8 +99,13 @@ class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, tag="lease-request"):
-    """A proxy of `site`, which leads the link from here or would, asks for a lease of `lease_ms`. `number`: of its
-    requests.
+    """Proxy of a site to a proxy of a neighbour: a request for a lease on the link; answered with LeaseGranted, or with
+    nothing.
+
+    Args:
+        site: of the requester, which leads the link from there or would.
+        number: of the request.
+        lease_ms: how long the lease is to last, in milliseconds from the sending of the request.
     """
 
     site: SiteId
@@ -92,14 +114,29 @@ class LeaseRequest(msgspec.Struct, frozen=True, tag="lease-request"):
 
 
 class LeaseGranted(msgspec.Struct, frozen=True, tag="lease-granted"):
-    """A proxy of `site` has a lease of the registry, and its log answers: the request of that number is granted."""
+    """The answer to a LeaseRequest: the proxy that was asked has a lease of the registry, and its log answers. Where
+    either is not so, there is no answer.
+
+    Args:
+        site: of the proxy that grants.
+        number: of the request; the lease runs from when that was sent.
+    """
 
     site: SiteId
     number: int
 
 
 class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
-    """A request for the notifications of `origin`, from its own log, in (`after`, `upto`] that match any expression."""
+    """Proxy to a proxy of another site: a request for notifications from the log of that site; answered with CaughtUp
+    or CatchUpFailed.
+
+    Args:
+        request: the number of the request.
+        origin: one of the other site's origins.
+        after: an offset; those above it are wanted.
+        upto: the last offset that is wanted.
+        expressions: canonical texts; a notification is wanted that matches any of them.
+    """
 
     request: int
     origin: Origin
@@ -109,10 +146,16 @@ class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
 
 
 class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up", kw_only=True):
-    """Records in order; everything up to `through` is complete.
+    """The answer to a CatchUp. It may end before what was asked for: the rest is to be asked for again.
 
-    `first_kept`: the log no longer has offsets below it. `lost_above`: offsets above it, up to `through`, were lost
-    with the end of the origin's log; None: none were. `damaged`: ranges, first to last, that cannot be read any more.
+    Args:
+        request: the number of the request.
+        origin: the origin.
+        records: in order; everything that matches up to `through`.
+        through: an offset; see `records`.
+        first_kept: the log no longer has offsets below it.
+        lost_above: offsets above it, up to `through`, were lost with the end of the origin's log; None: none were.
+        damaged: ranges of offsets, first to last, that cannot be read any more.
     """
 
     request: int
@@ -164,15 +207,25 @@ class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
 
 
 class LogEndRequest(msgspec.Struct, frozen=True, tag="log-end-request"):
-    """A question how far the log of the other proxy's site goes. `incarnation` and `request` name the question."""
+    """Proxy to a proxy of another site: a question how far the log of that site goes; answered with LogEndResponse.
+
+    Args:
+        incarnation: of the requester; with `request` it names the question.
+        request: the number of the question.
+    """
 
     incarnation: Incarnation
     request: int
 
 
 class LogEndResponse(msgspec.Struct, frozen=True, tag="log-end-response"):
-    """The frontier of the site's own origins: every notification acknowledged there before the question is at or
-    below it.
+    """The answer to a LogEndRequest.
+
+    Args:
+        incarnation: that of the question.
+        request: that of the question.
+        frontier: by origin of the answering site: every notification that was acknowledged there before the question is
+            at or below it.
     """
 
     incarnation: Incarnation

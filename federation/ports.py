@@ -233,7 +233,13 @@ class OwnerRow(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The answer to a create or claim. `won`: the row of this call is in force. `current`: the row in force."""
+    """The answer to a create or claim.
+
+    Args:
+        won: the row of this call is in force.
+        current: the row in force; of a session whose row was removed, that of the floor (:meth:`Registry.owner`). None:
+            the session never had one.
+    """
 
     won: bool
     current: Ownership | None

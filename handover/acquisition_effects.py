@@ -11,7 +11,12 @@ from waypost.identity import Epoch, Ownership
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Begin a handover from the owner; answered with NotHandedOver or OwnerGone, or by the session being here."""
+    """Effect: have the owner hand the session over; answered with NotHandedOver or OwnerGone. Where the handover
+    succeeds, the transfer serves the session, and the acquisition ends without an answer.
+
+    Args:
+        owner: the live owner, with its epoch.
+    """
 
     owner: Ownership
 
@@ -36,13 +41,15 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class LookForLost:
-    """Look for a session of that name in all changelogs; answered with NothingFound, RecordOutdated or Unavailable."""
+    """Effect: look for a session of that name in all changelogs; answered with NothingFound, RecordOutdated or
+    Unavailable.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FindLaterCheckpoint:
-    """Look for what a later owner than the copy's wrote; answered with NothingFound, RecordOutdated or Unavailable, or
-    with CopyInDoubt where there is something and the row was not read yet.
+    """Effect: look for what a later owner than the copy's wrote; answered with NothingFound, RecordOutdated or
+    Unavailable, or with CopyInDoubt where there is something and the row was not read yet.
 
     Args:
         everywhere: in the changelogs of all sites, for the registry has lost the row, or the source may be at another
@@ -65,10 +72,11 @@ class RecordFirst:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Effect: compare and set the row of a session that is made here.
+    """Effect: compare and set the row of a session that is made here; answered with Won, with Unavailable, or with what
+    the row is instead, as to ReadRow.
 
     Args:
-        before: the row that must be in force; None: there must be none.
+        before: the row that must be in force; None: the registry must never have had one.
         epoch: of the new row, whose owner is this proxy.
     """
 
@@ -78,14 +86,20 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint:
-    """Find the last checkpoint in all changelogs; answered with Found, SessionUnrecoverable, or NothingToTakeOver where
-    the row is lost, or Unavailable.
+    """Effect: find the last checkpoint in all changelogs; answered with Found, SessionUnrecoverable, or
+    NothingToTakeOver where the row is lost, or Unavailable.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Set the row, from that of the dead owner to ours at the next epoch; None: the registry has lost that row."""
+    """Effect: compare and set the row, from that of the dead owner to ours at the next epoch; answered with Won, or
+    Unavailable.
+
+    Args:
+        row: the row that must be in force; None: the registry has lost it.
+        checkpoint: the session as it will be served.
+    """
 
     row: Ownership | None
     checkpoint: Checkpoint
@@ -93,7 +107,13 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class DeclareLost:
-    """Put on record that nobody has the session any more, and say so to those who wait for it."""
+    """Effect, without an answer: put on record that nobody has the session any more, and say so to those who wait for
+    it.
+
+    Args:
+        row: the last row of the session.
+        why: how that is known, for people.
+    """
 
     row: Ownership
     why: str
@@ -101,7 +121,7 @@ class DeclareLost:
 
 @dataclass(frozen=True, slots=True)
 class ServeNew:
-    """Serve an empty session."""
+    """Effect, without an answer: serve an empty session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +138,40 @@ class ServeRebuilt:
 
 @dataclass(frozen=True, slots=True)
 class ReportServed:
-    """Tell those who wait that the session is served here."""
+    """Effect, without an answer: tell those who wait that the session is served here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Put the dormant copy into the queue of activations; answered with Dequeued."""
+    """Effect: put the dormant copy into the queue of activations; answered with Dequeued."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimNext:
-    """Set the row to ours, at the epoch behind the row's and all that the copy was ever served at."""
+    """Effect: compare and set the row to ours, at the epoch after the row's and all that the copy was ever served at;
+    answered with Won, CopyToActivate, CopyOutlived, CopyInDoubt, RowBehind or Unavailable.
+
+    Args:
+        row: the row that must be in force; None: the registry has lost it.
+    """
 
     row: Ownership | None
 
 
 @dataclass(frozen=True, slots=True)
 class ServeActivated:
-    """Serve the copy at the epoch that was claimed."""
+    """Effect, without an answer: serve the copy at the epoch that was claimed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """Have the staged copy stored; answered with Stored or StoreFailed."""
+    """Effect: have the staged copy stored; answered with Stored or StoreFailed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitCopy:
-    """Effect: compare and set the row, to this proxy at the epoch of the staged copy.
+    """Effect: compare and set the row, to this proxy at the epoch of the staged copy; answered with Won, with
+    Unavailable, or with what the row is instead, as to ReadRow.
 
     Args:
         row: the row that must be in force; None: the registry has lost it.
@@ -156,12 +182,12 @@ class CommitCopy:
 
 @dataclass(frozen=True, slots=True)
 class ServeCommitted:
-    """Serve the staged copy at its epoch."""
+    """Effect, without an answer: serve the staged copy at its epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropCopy:
-    """Delete the copy, which is not the session's latest; tell those who wait."""
+    """Effect, without an answer: delete the copy, which is not the session's latest; tell those who wait."""
 
 
 @dataclass(frozen=True, slots=True)

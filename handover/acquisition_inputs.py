@@ -61,10 +61,12 @@ ROLLED_BACK = Unavailable(RetryLater("the registry has gone back: who owns the s
 
 @dataclass(frozen=True, slots=True)
 class RowAbsent:
-    """A session without an owner, which may be made here.
+    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the session has no owner, and may be made
+    here.
 
     Args:
-        row: that of a session of this name which was deleted; None: there is none.
+        row: that of a session of this name which was deleted, by which the new row is claimed; None: the registry never
+            had one.
     """
 
     row: Ownership | None
@@ -83,24 +85,32 @@ class OwnedElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class OwnerEnded:
-    """The row names a proxy whose lease has certainly ended, or this one, which has no copy."""
+    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the row names a proxy whose lease has
+    certainly ended, or this one, which has no copy. The last checkpoint is to be found.
+
+    Args:
+        row: that of the dead owner.
+    """
 
     row: Ownership
 
 
 @dataclass(frozen=True, slots=True)
 class CopyServed:
-    """The session is served here."""
+    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the session is served here."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyInTransfer:
-    """A copy is here that a transfer has: what comes of it, the transfer says."""
+    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: a transfer has the copy that is here; what
+    comes of it, the transfer says.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CopyToActivate:
-    """The copy here is the session's latest: it takes the next epoch.
+    """Input, an answer to ReadRow, Create, CommitCopy or ClaimNext, or the first one: the copy here is the session's
+    latest, and takes the next epoch.
 
     Args:
         row: what the next epoch is claimed from; None: the registry has lost it.
@@ -111,8 +121,9 @@ class CopyToActivate:
 
 @dataclass(frozen=True, slots=True)
 class CopyToCheck:
-    """The registry has lost the row of a copy from the disk, and nobody has corrected it for long: the copy takes the
-    next epoch, unless a changelog has what a later owner wrote.
+    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the registry has lost the row of a copy from
+    the disk, and nobody has corrected it for long (:meth:`proxy.core.registry_memory.RegistryMemory.is_final`). The
+    copy takes the next epoch, unless a changelog has what a later owner wrote.
 
     Args:
         row: what the next epoch is claimed from; None: there is none.
@@ -123,7 +134,8 @@ class CopyToCheck:
 
 @dataclass(frozen=True, slots=True)
 class CopyToCommit:
-    """A staged copy without its transfer, since whose cut no proxy has served: it commits at its own epoch.
+    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: a staged copy is here without its transfer,
+    and no proxy has served since its cut. It commits at its own epoch.
 
     Args:
         row: the source's; one of before, which nobody corrects, where the registry has gone back; None: it has none.
@@ -134,17 +146,22 @@ class CopyToCommit:
 
 @dataclass(frozen=True, slots=True)
 class CopyInDoubt:
-    """The watch shows no row, or one of long before a staged copy: it may be behind, and the registry is asked."""
+    """Input, an answer to ReadRow, Create, CommitCopy, FindLaterCheckpoint or ClaimNext, or the first one: the watch
+    shows no row, or one of long before a staged copy. It may be behind, and the registry is asked.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CopySuperseded:
-    """The row is of the staged copy's epoch or a later one, and another proxy's: the copy is nothing."""
+    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the row is another proxy's, of the staged
+    copy's epoch or a later one. The copy is dropped.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOutlived:
-    """Another proxy owns the session at a later epoch than the copy's, or it was deleted since.
+    """Input, an answer to ReadRow, Create, CommitCopy or ClaimNext, or the first one: another proxy owns the session at
+    a later epoch than the copy's, or it was deleted since. The copy is released.
 
     Args:
         row: as the registry has it.
@@ -155,27 +172,33 @@ class CopyOutlived:
 
 @dataclass(frozen=True, slots=True)
 class RowBehind:
-    """The row is ours, of an earlier epoch than the copy: whoever serves may correct it yet."""
+    """Input, an answer to ClaimNext: the row is ours, of an earlier epoch than the copy. The proxy that serves the
+    session may correct it yet, so the claim is tried later.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RowUnchanged:
-    """The row is as it was before: still nobody's. What the changelog has is of whoever tried to make the session."""
+    """Input, an answer to ReadRow after RecordOutdated: the row is as it was before, still nobody's. What the changelog
+    has is of a proxy that tried to make the session.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RowLost:
-    """The row is as it was, and nobody has corrected it for long: the session goes on from its last checkpoint."""
+    """Input, an answer to ReadRow after RecordOutdated: the row is as it was, and nobody has corrected it for long
+    (:meth:`proxy.core.registry_memory.RegistryMemory.is_final`). The session goes on from its last checkpoint.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToTakeOver:
-    """A session whose row is lost is in no changelog either: it is made."""
+    """Input, an answer to FindCheckpoint: a session whose row is lost is in no changelog either. It is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotHandedOver:
-    """The owner did not hand the session over.
+    """Input, an answer to Fetch or ReadRow: the owner did not hand the session over.
 
     Args:
         owner: who was asked.
@@ -188,12 +211,13 @@ class NotHandedOver:
 
 @dataclass(frozen=True, slots=True)
 class OwnerGone:
-    """The owner's lease ended before it handed the session over."""
+    """Input, an answer to Fetch: the owner's lease ended before it handed the session over."""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingFound:
-    """No changelog that can be read has a session of that name, or anything that is later than the copy.
+    """Input, an answer to LookForLost or FindLaterCheckpoint: no changelog that can be read has a session of that name,
+    or anything that is later than the copy.
 
     Args:
         is_certain: all could be read.
@@ -204,16 +228,17 @@ class NothingFound:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The first checkpoint is durable."""
+    """Input, an answer to RecordFirst: the first checkpoint is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOutdated:
-    """A changelog has a checkpoint of the name that counts more: the registry has lost a session, or later owners.
+    """Input, an answer to LookForLost, RecordFirst or FindLaterCheckpoint: a changelog has a checkpoint of the name
+    that counts more. The registry has lost a session, or later owners.
 
     Args:
         epoch: of that checkpoint.
-        by_owner: an owner wrote it; else whoever tried to make a session.
+        by_owner: an owner wrote it; else a proxy that tried to make a session.
     """
 
     epoch: Epoch
@@ -233,7 +258,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class SessionUnrecoverable:
-    """All changelogs have answered, and what clients were answered is in none of them.
+    """Input, an answer to FindCheckpoint: all changelogs have answered, and what clients were answered is in none of
+    them.
 
     Args:
         why: for people.
@@ -244,22 +270,24 @@ class SessionUnrecoverable:
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """The compare-and-set was done: the row is ours."""
+    """Input, an answer to Create, TakeOver, ClaimNext or CommitCopy: this very compare-and-set was applied, and the row
+    is ours. A row that merely looks as wanted is no Won.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Dequeued:
-    """The copy is the next one in the queue of activations."""
+    """Input, the answer to Enqueue: the copy is the next one in the queue of activations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The copy is durable as it is now."""
+    """Input, an answer to StoreCopy: the copy is durable as it is now."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """The store did not take the copy."""
+    """Input, an answer to StoreCopy: the store did not take the copy."""
 
 
 AcquisitionInput = (

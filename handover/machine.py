@@ -22,37 +22,43 @@ from waypost.identity import Ownership
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What was sent has had no answer for a while."""
+    """Input of either side, by the clock: what was sent last has had no answer for `Timing.retry_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The time of the present state is over."""
+    """Input of either side, by the clock: the time of the present state is over, by `Timing`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerGone:
-    """The lease of the proxy on the other side has ended."""
+    """Input of either side: the lease of the proxy on the other side has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimUnknown:
-    """The registry did not answer the compare-and-set: it may have been applied."""
+    """Input of either side, an answer to Claim or ReadOwner: the registry did not answer. The compare-and-set may have
+    been applied.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerUnchanged:
-    """The registry still names the source at the epoch that is being handed over."""
+    """Input of either side, an answer to Claim or ReadOwner: the registry still names the source at the epoch that is
+    being handed over.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedByUs:
-    """The registry names this proxy at the epoch that it wanted."""
+    """Input of either side, an answer to Claim or ReadOwner: the registry names this proxy at the wanted epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedByOther:
-    """The registry names somebody else, or another epoch."""
+    """Input of either side, an answer to Claim or ReadOwner: the registry names another owner than the two, or another
+    epoch.
+    """
 
 
 # ---------------------------------------------------------------- effects that both sides have
@@ -60,7 +66,8 @@ class OwnedByOther:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Effect: compare and set the session's row in the registry, the only commit point of a handover.
+    """Effect of either side: compare and set the session's row in the registry, the only commit point of a handover;
+    answered with OwnedByUs, OwnerUnchanged, OwnedByOther or ClaimUnknown.
 
     Args:
         expected: the owner and epoch that must be in force.
@@ -73,12 +80,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class FindLaterOwner:
-    """Find in all changelogs what a later owner wrote; the source is answered NothingLater or ServedSince."""
+    """Effect of the source: find in all changelogs what a later owner wrote; answered NothingLater or ServedSince."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOwner:
-    """Read the session's row; the answer is OwnerUnchanged, OwnedByUs or OwnedByOther."""
+    """Effect of either side: read the row; answered with OwnerUnchanged, OwnedByUs, OwnedByOther or
+    ClaimUnknown.
+    """
 
 
 InputT = TypeVar("InputT")

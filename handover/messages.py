@@ -43,10 +43,15 @@ class TransferMessage(msgspec.Struct, frozen=True):
 
 
 class Prepare(TransferMessage, tag="prepare", frozen=True, kw_only=True):
-    """The target asks the owner at `epoch` to hand over the session. `reason`: one of :data:`TRIGGERS`.
+    """Target to source: a request to hand over the session, answered with Prepared, TransferRefused or
+    TransferDeclined.
 
-    `receiver`, in that `incarnation` of it, attached there, if that is the reason. Of the copy that is named `copy`,
-    an earlier transfer has brought all entries up to the number `has`: they need not come again.
+    Args:
+        reason: one of :data:`TRIGGERS`.
+        receiver: that attached at the target, if that is the reason.
+        incarnation: of that receiver.
+        copy: the name of a copy of which an earlier transfer has brought a part; "": none.
+        has: the target has all entries of that copy up to this number; they need not come again.
     """
 
     reason: str = ATTACH
@@ -57,11 +62,13 @@ class Prepare(TransferMessage, tag="prepare", frozen=True, kw_only=True):
 
 
 class Prepared(TransferMessage, tag="prepared", frozen=True, kw_only=True):
-    """The source agrees: the session as it is now. The source goes on serving it. Chunks of what is stored follow.
+    """Source to target: the source agrees, and goes on serving the session. Chunks of what is stored follow.
 
-    `stored`: the number of the last entry that they will bring, 0 if there is none. `copy` names what they are taken
-    from: in two transfers that name the same, equal numbers are equal entries. If Prepare named it too, chunks begin
-    behind what it has.
+    Args:
+        descriptor: the session as it is now, without its entries.
+        stored: the number of the last entry that the chunks will bring; 0: there is none.
+        copy: names what the chunks are taken from: in two transfers that name the same, equal numbers are equal
+            entries. If Prepare named it too, chunks begin behind what it has.
     """
 
     descriptor: Descriptor
@@ -70,7 +77,16 @@ class Prepared(TransferMessage, tag="prepared", frozen=True, kw_only=True):
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One stored notification: its number in the session, what it matched, itself as it is delivered, and its keys."""
+    """One stored notification, as a chunk has it.
+
+    Args:
+        number: in the session.
+        matched: the subscriptions that it matched.
+        origin: where it was published.
+        offset: in the log of its origin.
+        delivery: the encoded :class:`waypost.messages.Delivery`.
+        keys: those that it was published with.
+    """
 
     number: int
     matched: tuple[SubscriptionId, ...]
@@ -121,15 +137,25 @@ class ChunkStored(TransferMessage, tag="chunk-stored", frozen=True):
 
 
 class Ready(TransferMessage, tag="ready", frozen=True):
-    """The offset of each origin above which the target sees all notifications; null: it does not know yet."""
+    """Target to source: the target has what was stored, and sees what comes.
+
+    Args:
+        coverage: by origin, the offset above which the target sees all notifications that match; null: it does not know
+            yet.
+    """
 
     coverage: dict[Origin, int | None]
 
 
 class Frozen(TransferMessage, tag="frozen", frozen=True, kw_only=True):
-    """The session is still. `cut` is its frontier, the descriptor is as it is at the cut, `chunks` went before.
+    """Source to target: the session is still.
 
-    `oldest`: entries with a lower number went to all receivers meanwhile.
+    Args:
+        descriptor: the session as it is at the cut.
+        cut: its frontier: by origin, the last offset that the source has taken.
+        chunks: how many chunks went before.
+        oldest: entries with a lower number went to all receivers meanwhile.
+        next_number: the number that the next entry gets.
     """
 
     descriptor: Descriptor
@@ -140,10 +166,12 @@ class Frozen(TransferMessage, tag="frozen", frozen=True, kw_only=True):
 
 
 class TransferRefused(TransferMessage, tag="refused", frozen=True):
-    """The source does not hand over: `reason`. A staged copy waits for the registry, never for this message.
+    """Source to target: the source does not hand over. A staged copy waits for the registry, never for this message.
 
-    `lost`: the source owns the session and has it no more, and neither has any changelog; `reason` says how the source
-    knows.
+    Args:
+        reason: for people.
+        lost: the source owns the session and has it no more, and neither has any changelog; `reason` says how the
+            source knows.
     """
 
     reason: str
@@ -162,7 +190,11 @@ class DeclineReason(Enum):
 
 
 class TransferDeclined(TransferMessage, tag="transfer-declined", frozen=True):
-    """The source does not hand over now, for this reason; the target is to relay its receiver to the source."""
+    """Source to target: the source does not hand over now; the target is to relay its receiver to the source.
+
+    Args:
+        reason: why not now.
+    """
 
     reason: DeclineReason
 
@@ -178,9 +210,13 @@ class Aborted(TransferMessage, tag="aborted", frozen=True):
 
 
 class HandoverOffer(msgspec.Struct, frozen=True, tag="handover-offer"):
-    """S -> T, before any transfer: the owner serves this session at `epoch`, and whoever has the offer may ask for it.
-
+    """Source to a proxy, before any transfer: the owner serves this session, and that proxy may ask for it by Prepare.
     It obliges neither side to anything.
+
+    Args:
+        session: the session.
+        epoch: at which it is served.
+        reason: one of :data:`TRIGGERS`.
     """
 
     session: SessionId
@@ -189,7 +225,14 @@ class HandoverOffer(msgspec.Struct, frozen=True, tag="handover-offer"):
 
 
 class MoveRequest(msgspec.Struct, frozen=True, tag="move-request"):
-    """A proxy that rebalances asks the owner at `epoch` to hand the session over to `target`."""
+    """A proxy that rebalances to the owner: a request to hand the session over to another proxy. There is no answer;
+    the registry shows what came of it.
+
+    Args:
+        session: the session.
+        epoch: at which the owner serves it; else the request has no effect.
+        target: the proxy that is to have it.
+    """
 
     session: SessionId
     epoch: Epoch
@@ -204,10 +247,13 @@ ToTarget = Prepared | Chunk | Frozen | TransferRefused | TransferDeclined
 
 
 class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
-    """Near proxy -> owner: the next message of the client that is relayed by the name `relay`.
+    """Near proxy to owner: the next message of a client that is relayed.
 
-    No two relays ever have one name: the near proxy makes it of its incarnation and a number. `address`: the network
-    address of the client.
+    Args:
+        relay: the name of the relay; no two ever have one, as the near proxy makes it of its incarnation and a number.
+        number: of this message, from 1.
+        frame: the encoded message of the client.
+        address: the network address of the client; "": not known.
     """
 
     relay: str
@@ -217,9 +263,13 @@ class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
 
 
 class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
-    """Owner -> near proxy: the next message for that client; an empty one is a sign of life.
+    """Owner to near proxy: the next message for a client that is relayed.
 
-    `received`: all messages of the near proxy up to this number have come.
+    Args:
+        relay: the name of the relay.
+        number: of this message, from 1.
+        frame: the encoded message for the client; empty: a sign of life.
+        received: all messages of the near proxy up to this number have come.
     """
 
     relay: str

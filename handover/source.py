@@ -55,7 +55,7 @@ class SourceState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The session's frontier has passed what the target is covered from."""
+    """Input: the session's frontier has passed what the target is covered from, so it can be frozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class SendFrozen:
-    """Send the chunks that are left, then the cut and the descriptor as they are now."""
+    """Effect, without an answer: send the chunks that are left, then the cut and the descriptor as they are now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,22 +48,24 @@ class TargetState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """All that was stored at Prepare has come, what is long is on the disk, and coverage is known or was waited for."""
+    """Input: all that was stored at Prepare has come, what is long is on the disk, and coverage is known or was waited
+    for.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """The source has frozen, and chunks of its copy are missing here."""
+    """Input: the source has frozen, and chunks of its copy are missing here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The merged session is stored durably."""
+    """Input, an answer to Merge: the merged session is stored durably."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """The merged session, or what was copied of it, could not be stored."""
+    """Input, an answer to Merge or TakeChunk: the merged session, or what was copied of it, could not be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,9 @@ class SendPrepare:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Effect, without an answer: set up the shadow, the session without its entries: register its expressions, and
-    close a gate for every origin.
+    """Effect, without an answer: set up the shadow, register its expressions, and close a gate for every origin. The
+    shadow is a new session without entries; where an earlier transfer has left a part of the same copy, it is that,
+    with all its entries.
 
     Args:
         prepared: the session as the source has it.
@@ -101,39 +104,46 @@ class AcknowledgeChunks:
 
 @dataclass(frozen=True, slots=True)
 class SendReady:
-    """Say from where on the target is covered, for each origin."""
+    """Effect, without an answer: send the source, for each origin, from where on the target is covered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Make the session of the shadow, the chunks and the cut; store it, staged; answer Staged or StoreFailed."""
+    """Effect: make the session of the shadow, the chunks and the cut, and store it, staged; answered with Staged or
+    StoreFailed.
+
+    Args:
+        frozen: the cut and the descriptor, as the source has sent them.
+    """
 
     frozen: Frozen
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The session is ours at the new epoch: serve it."""
+    """Effect, without an answer: the session is ours at the new epoch; serve it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Drop the shadow or the staged copy; those who wait for the session try again."""
+    """Effect, without an answer: drop the shadow or the staged copy; receivers that wait for the session try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The session stays where it is: pass on what its receiver here says and hears."""
+    """Effect, without an answer: the session stays where it is; relay its receiver, which is attached here, to the
+    owner.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SendAborted:
-    """Tell the source that the transfer came to nothing."""
+    """Effect, without an answer: tell the source that the transfer came to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailOver:
-    """The owner is dead: take the next epoch and rebuild from the changelog."""
+    """Effect, without an answer: the owner is dead; take the next epoch, and rebuild the session from the changelog."""
 
 
 TargetInput = (

@@ -68,7 +68,9 @@ class Matcher:
         return number in self._tests
 
     def matching(self, attributes: Attributes) -> list[int]:
-        """Return the numbers of the expressions that are true of these attributes, in ascending order."""
+        """Return which expressions are true of these attributes: their indices in `texts`, ascending. An expression
+        that cannot be evaluated is never among them.
+        """
         candidates = set(self._always)
         filed = self._by_key
         for name, value in attributes.items():

@@ -78,7 +78,14 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Credential(_Message, frozen=True):
-    """The credential of a client: a principal of the session's access, and its password, or a token that names it."""
+    """The credential of a client, in an Attach or Hello.
+
+    Args:
+        principal: one of the session's access; "": that of a client without a name.
+        password: the principal's; "": none.
+        token: names a principal, and proves it; "": none. With a token the password does not count, and `principal` is
+            empty or the same.
+    """
 
     principal: Principal = ""
     password: Password = ""
@@ -89,7 +96,7 @@ class Credential(_Message, frozen=True):
 
 
 class Hello(_Message, tag="hello", frozen=True):
-    """The first message of a connection.
+    """Client to proxy: the first message of a connection; answered with Welcome.
 
     Args:
         version: of the protocol.
@@ -105,16 +112,29 @@ class Hello(_Message, tag="hello", frozen=True):
 
 
 class Attach(_Message, tag="attach", frozen=True, kw_only=True):
-    """A request to serve a session to a receiver. Nothing at or below `frontier`, which the receiver has, is delivered.
+    """Client to proxy: a request to serve a session to a receiver; answered with Attached, Moved, Wait, or a Problem
+    about AboutSession. Deliveries follow an Attached.
 
-    `session_expiry_s`: from now on the session is deleted once no receiver was attached for so long; None: as it was,
-    which is never, if it was never set. `receiver_expiry_s`: this receiver's registration ends once it was not attached
-    for so long, and what is stored for it alone is removed. `epoch`: at which the client was served last; without
-    `create` the client means the session of that generation. `reliability`: of this receiver, and from now on
-    `session_reliability`, of the session; None: that of the level above, and as it was. `queue`: the bounds of what the
-    session stores, from now on. `order`: which notification the application gets first; the library sees to it.
-    `selective`: coordinates above `frontier` that the receiver has. `attach_seq`: the number of this attach among those
-    of this incarnation of the library, by which a late message is recognised; 0: not counted.
+    Args:
+        session: its name.
+        receiver: its name; another connection that attaches by it later takes its place.
+        incarnation: of this receiver; another one begins whenever the state of the receiver is given anew.
+        frontier: by origin, the offset up to which the receiver has all; nothing at or below it is delivered.
+        window: how many notifications may be under way without an acknowledgement.
+        create: make the session if there is none.
+        session_expiry_s: from now on the session is deleted once no receiver was attached for so long; None: as it was,
+            which is never, if it was never set.
+        credential: of the client.
+        receiver_expiry_s: this receiver's registration ends once it was not attached for so long, and what is stored
+            for it alone is removed; None: as it was.
+        epoch: at which the client was served last; without `create` the client means the session of that generation.
+        reliability: of this receiver; None: that of the session.
+        session_reliability: of the session, from now on; None: as it was.
+        queue: the bounds of what the session stores, from now on; None: as they were.
+        order: which notification the application gets first; the library sees to it.
+        selective: by origin, offsets above `frontier` that the receiver has.
+        attach_seq: the number of this attach among those of this incarnation, by which a late message is recognised; 0:
+            not counted.
     """
 
     session: Name
@@ -136,9 +156,15 @@ class Attach(_Message, tag="attach", frozen=True, kw_only=True):
 
 
 class SubscriptionSettings(_Message, frozen=True, kw_only=True):
-    """A subscription, as the receivers of the session see it. `owner`: the receiver that made it.
+    """A subscription, as the receivers of its session see it.
 
-    `keys`: how many it has, including those of its owner; their values are not shown.
+    Args:
+        expression: as it was requested.
+        ttl_s: a matching notification is kept for so many seconds; None: until all receivers have it.
+        max_count: only so many of the newest are kept; None: all.
+        owner: the receiver that made it.
+        keys: how many keys it has, including those of its owner; their values are not shown.
+        insecure: whether notifications that are published as insecure match without keys.
     """
 
     expression: str
@@ -150,12 +176,18 @@ class SubscriptionSettings(_Message, frozen=True, kw_only=True):
 
 
 class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
-    """A request to add a subscription; idempotent by `subscription`, which the client chooses. If it exists, its policy
-    and its keys are changed, exactly between two notifications.
+    """Client to proxy: a request to add a subscription to the session of this connection; answered with Subscribed, or
+    a Problem about AboutSubscription. If the subscription exists, its policy and its keys are changed, exactly between
+    two notifications.
 
-    `ttl_s`: a matching notification is kept for so many seconds; `max_count`: only so many of the newest. None: until
-    all receivers have it. `keys`: a notification must meet one, or, with `insecure`, be published as insecure too
-    (waypost/keys.py). `number`, which the client chooses, is repeated in the answer.
+    Args:
+        subscription: its id, which the client chooses; a repeated request changes nothing.
+        expression: in the subscription language.
+        ttl_s: a matching notification is kept for so many seconds; None: until all receivers have it.
+        max_count: only so many of the newest are kept; None: all, until all receivers have them.
+        keys: a notification must meet one of them, or, with `insecure`, be published as insecure (waypost/keys.py).
+        insecure: see `keys`.
+        number: of the request, which the client chooses; the answer has it too.
     """
 
     subscription: Label
@@ -168,9 +200,13 @@ class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
 
 
 class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
-    """A request to end a subscription; the answer comes once it is known where that is.
+    """Client to proxy: a request to end a subscription of the session of this connection; answered with Unsubscribed
+    once the offsets at which it ends are known, or with a Problem about AboutSubscription. An id that does not exist is
+    answered with Unsubscribed all the same.
 
-    `number`, which the client chooses, is repeated in the answer.
+    Args:
+        subscription: its id.
+        number: of the request, which the client chooses; the answer has it too.
     """
 
     subscription: Label
@@ -178,10 +214,12 @@ class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
 
 
 class SetKeys(_Message, tag="set-keys", frozen=True):
-    """A request to replace the keys that go with every subscription of this receiver in the session, present and
-    future.
+    """Client to proxy: a request to replace the keys that go with every subscription of this receiver in the session,
+    present and future; answered with KeysChanged, or a Problem about AboutKeys. Idempotent.
 
-    Idempotent; `number`, which the client chooses, is repeated in the answer.
+    Args:
+        number: of the request, which the client chooses; the answer has it too.
+        keys: all keys of the receiver from now on.
     """
 
     number: Serial
@@ -189,13 +227,18 @@ class SetKeys(_Message, tag="set-keys", frozen=True):
 
 
 class Publish(_Message, tag="publish", frozen=True, kw_only=True):
-    """Notifications `first`, `first` + 1, ... of this incarnation of the producer. `keys`, `insecure`: how they are
-    protected.
+    """Client to proxy: notifications to publish; answered with Acknowledged, or a Problem about AboutPublish.
 
-    `secret`: of this incarnation, chosen at random, at least 128 bits. The incarnation in a published notification is
-    its hash (:func:`waypost.identity.producer_incarnation`), so only a holder of the secret can publish as this
-    incarnation, or repeat one of its numbers. `checks`: the CRC-32C of each body; without any, the proxy trusts the
-    bodies.
+    Args:
+        producer: its name.
+        secret: of this incarnation of the producer, chosen at random, at least 128 bits. The incarnation in a published
+            notification is its hash (:func:`waypost.identity.producer_incarnation`), so only a holder of the secret can
+            publish as this incarnation, or repeat one of its numbers.
+        first: the sequence number of the first one; the others follow one by one.
+        bodies: the encoded attributes of each.
+        keys: by which they are protected.
+        insecure: whether subscriptions without these keys may have them too.
+        checks: the CRC-32C of each body; without any, the proxy trusts the bodies.
     """
 
     producer: Name
@@ -211,18 +254,30 @@ class Publish(_Message, tag="publish", frozen=True, kw_only=True):
 
 
 class PublishWith(_Message, tag="publish-with", frozen=True):
-    """From here on these keys go with every notification published on this connection, beside its own."""
+    """Client to proxy, without an answer: keys that go with every notification published on this connection from here
+    on.
+
+    Args:
+        keys: beside those of each Publish.
+    """
 
     keys: KeyList
 
 
 class Attestation(_Message, frozen=True, kw_only=True):
-    """A report of what the receiver's library returned to its application of one origin, in this order, with CRC-32
-    digests.
+    """A receiver's statement of what its library returned to its application, of one origin. The proxy writes it to the
+    journal as it is. Each incarnation numbers its attestations 1, 2, 3, ..., and sends each again until
+    :class:`Attested` confirms it.
 
-    `order`: by which the library chose what it returned first. `incarnation`: of the receiver that made it, if that is
-    not the one that is attached. The proxy writes it to the journal as it is. Each incarnation numbers its attestations
-    1, 2, 3, ..., and sends each again until :class:`Attested` confirms it.
+    Args:
+        number: of the attestation.
+        epoch: of the session, when these were delivered.
+        proxy: which delivered them.
+        origin: where they were published.
+        offsets: in the log of the origin, in the order in which they were returned.
+        digests: the CRC-32 of each.
+        order: by which the library chose what it returned first.
+        incarnation: of the receiver that made it, if that is not the one that is attached.
     """
 
     number: Annotated[int, Meta(ge=1, le=LARGEST)]
@@ -236,11 +291,14 @@ class Attestation(_Message, frozen=True, kw_only=True):
 
 
 class Quench(_Message, tag="quench", frozen=True):
-    """A request for the interest in these attributes, now and as it changes; without names, it is not reported any
-    more.
+    """Client to proxy: a request for the interest in attributes, now and as it changes; answered with Interest, again
+    and again. A later Quench replaces it.
 
-    `keys` and `insecure`: those of the notifications to be published; a subscription that could not get them does not
-    count.
+    Args:
+        number: of the request, which the client chooses; each answer has it.
+        names: of the attributes; empty: no interest is reported any more.
+        keys: those of the notifications to be published; a subscription that could not get them does not count.
+        insecure: whether they are to be published as insecure.
     """
 
     number: Serial
@@ -250,11 +308,15 @@ class Quench(_Message, tag="quench", frozen=True):
 
 
 class Acknowledge(_Message, tag="acknowledge", frozen=True):
-    """The application has all deliveries up to number `through`; 0 acknowledges no delivery as a whole.
+    """Client to proxy, without an answer, but Attested for the attestations: the application has deliveries.
 
-    `frontier`: what the application has, where that ends within a delivery. `gaps`: how many gaps arrived since the
-    attach; gaps that are not acknowledged so are reported again to the next attach. `selective`: coordinates above all
-    that, which the application has before earlier ones.
+    Args:
+        through: the number up to which it has all deliveries; 0: none as a whole.
+        attestations: what the library returned to the application.
+        frontier: by origin, what the application has, where that ends within a delivery.
+        gaps: how many gaps arrived since the attach; gaps that are not acknowledged so are reported again to the next
+            attach.
+        selective: by origin, offsets above all that, which the application has before earlier ones.
     """
 
     through: Serial
@@ -265,10 +327,13 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
 
 
 class Detach(_Message, tag="detach", frozen=True):
-    """A request to end the attachment; with `forget` the receiver's registration ends too, and what is stored for it is
-    removed.
+    """Client to proxy: a request to end the attachment; answered with Left, with Forgotten, or with Wait where the
+    owner cannot be reached.
 
-    `frontier`: what the application has, in the middle of a delivery too; `selective`: coordinates above it.
+    Args:
+        forget: the receiver's registration ends too, and what is stored for it is removed.
+        frontier: by origin, what the application has, in the middle of a delivery too.
+        selective: by origin, offsets above it that the application has.
     """
 
     forget: bool = False
@@ -277,13 +342,18 @@ class Detach(_Message, tag="detach", frozen=True):
 
 
 class Delete(_Message, tag="delete", frozen=True):
-    """Delete the session that this connection is attached to, with all that is stored for any of its receivers."""
+    """Client to proxy: a request to delete the session that this connection is attached to, with all that is stored for
+    any of its receivers; answered with Deleted, or a Problem about AboutDeletion.
+    """
 
 
 class Granted(_Message, frozen=True):
-    """The rights of a principal. `password`: proves it; empty: its name is enough; None: its present password stays.
+    """The rights of a principal, in a SetAccess.
 
-    `by_token`: only a token proves it; neither a password nor its name does.
+    Args:
+        rights: their names.
+        password: proves the principal; "": its name is enough; None: its present password stays.
+        by_token: only a token proves it; neither a password nor its name does.
     """
 
     rights: Annotated[list[Right], Meta(min_length=1)]
@@ -295,10 +365,12 @@ class Granted(_Message, frozen=True):
 
 
 class SetAccess(_Message, tag="set-access", frozen=True):
-    """A request to replace the access: these principals have these rights, and no other has any; without grants,
-    everybody has all rights.
+    """Client to proxy: a request to replace the access of the session; answered with AccessChanged, or a Problem about
+    AboutAccess. Idempotent.
 
-    Idempotent; `number`, which the client chooses, is repeated in the answer.
+    Args:
+        number: of the request, which the client chooses; the answer has it too.
+        grants: by principal, its rights; no other has any. Empty: everybody has all rights.
     """
 
     number: Serial
@@ -306,7 +378,9 @@ class SetAccess(_Message, tag="set-access", frozen=True):
 
 
 class ListProxies(_Message, tag="list-proxies", frozen=True):
-    """A request for the addresses of proxies at which the client may be instead: it is answered with `Proxies`."""
+    """Client to proxy: a request for the addresses of proxies at which the client may be instead; answered with
+    Proxies.
+    """
 
 
 ClientMessage = (
@@ -345,10 +419,14 @@ class Welcome(_Message, tag="welcome", frozen=True):
 
 
 class ProxyAddress(_Message, frozen=True, kw_only=True):
-    """The address of a proxy for clients, ``ws://host:port``, with what is known of the proxy.
+    """The address of a proxy for clients, with what is known of the proxy.
 
-    `proxy`, `site`: their names; `federation`: its identity; "": not known. `load`: the number of sessions that the
-    proxy serves.
+    Args:
+        url: ``ws://host:port`` or ``wss://host:port``.
+        proxy: its name; "": not known.
+        site: the name of its site; "": not known.
+        load: the number of sessions that it serves.
+        federation: its identity; "": not known.
     """
 
     url: Annotated[str, Meta(max_length=MAX_URL_LENGTH)]
@@ -359,15 +437,28 @@ class ProxyAddress(_Message, frozen=True, kw_only=True):
 
 
 class Proxies(_Message, tag="proxies", frozen=True):
-    """The proxies of the federation that a client may go to, as the registry knows them; of many those of this site
-    first, then the least loaded. None of them is being drained.
+    """Proxy to client, the answer to ListProxies: the proxies of the federation that the client may go to.
+
+    Args:
+        proxies: as the registry knows them; of many those of this site first, then the least loaded. None of them is
+            being drained.
     """
 
     proxies: Annotated[list[ProxyAddress], Meta(max_length=MAX_LISTED_PROXIES)]
 
 
 class Attached(_Message, tag="attached", frozen=True, kw_only=True):
-    """The session is served to this receiver. `joined`: it is newly registered; it was unknown, or had expired."""
+    """Proxy to client, an answer to Attach: the session is served to this receiver from now on.
+
+    Args:
+        session: its name.
+        epoch: at which it is served.
+        proxy: the owner, which serves it.
+        site: that of the owner.
+        subscriptions: all that the session has, by id.
+        stored: how many notifications are stored for the session.
+        joined: the receiver is newly registered; it was unknown, or had expired.
+    """
 
     session: SessionId
     epoch: Epoch
@@ -402,7 +493,7 @@ class WaitCause(StrEnum):
 
 
 class Wait(_Message, tag="wait", frozen=True):
-    """The session exists, but is not served at the moment; attach again later, here or elsewhere.
+    """Proxy to client: the session exists, but is not served at the moment; attach again later, here or elsewhere.
 
     Args:
         cause: for programs.
@@ -499,7 +590,13 @@ class BecameEffective(_Message, tag="effective", frozen=True):
 
 
 class Unsubscribed(_Message, tag="unsubscribed", frozen=True):
-    """The request of this number is done and durable: the subscription does not exist any more."""
+    """Proxy to client, the answer to Unsubscribe: the request is done and durable; the subscription does not exist any
+    more.
+
+    Args:
+        subscription: its id.
+        number: of the request.
+    """
 
     subscription: SubscriptionId
     number: int = 0
@@ -526,10 +623,14 @@ class KeysChanged(_Message, tag="keys-changed", frozen=True):
 
 
 class Interest(_Message, tag="interest", frozen=True):
-    """Terms that are wanted from now on, and terms that nobody wants any more, for the `Quench` of this number.
+    """Proxy to client, an answer to Quench: how the interest has changed. A term is one alternative of subscriptions,
+    as an expression: a notification that anybody wants matches one of the terms.
 
-    A term is one alternative of subscriptions, as an expression: a notification that anybody wants matches one of the
-    terms. `caught_up`: the proxy has now reported all terms that it knows.
+    Args:
+        number: of the Quench.
+        added: terms that are wanted from now on.
+        removed: terms that nobody wants any more.
+        caught_up: the proxy has now reported all terms that it knows.
     """
 
     number: int
@@ -563,9 +664,15 @@ class Delivery(_Message, frozen=True, kw_only=True):
 
 
 class Deliver(_Message, tag="deliver", frozen=True, kw_only=True):
-    """Notifications, in the session's order. `matches[matched[i]]` are the subscriptions that entry i matched.
+    """Proxy to client: notifications, in the session's order.
 
-    `secure`: by index into `matches`, those of them whose keys were met; a missing index: none.
+    Args:
+        epoch: at which the session is served.
+        through: the number of the last of them, by which the client acknowledges them.
+        matches: each combination of subscriptions that an entry matched.
+        matched: for each entry, the index of its combination in `matches`.
+        entries: the notifications.
+        secure: by index into `matches`, those of the combination whose keys were met; a missing index: none.
     """
 
     epoch: Epoch
@@ -590,7 +697,13 @@ class DeliverEncoded(_Message, tag="deliver", frozen=True, kw_only=True):
 
 
 class Acknowledged(_Message, tag="acknowledged", frozen=True):
-    """Notifications `first`, `first` + 1, ... of the producer are durable, at these offsets of `origin`."""
+    """Proxy to client, the answer to Publish: the notifications are durable.
+
+    Args:
+        first: the sequence number of the first one; the others follow one by one.
+        origin: whose log has them.
+        offsets: of each in that log.
+    """
 
     first: int
     origin: Origin
@@ -598,8 +711,11 @@ class Acknowledged(_Message, tag="acknowledged", frozen=True):
 
 
 class Attested(_Message, tag="attested", frozen=True):
-    """The journal has the attestations up to the one of this number and incarnation, in the order in which they were
-    sent.
+    """Proxy to client: the journal has attestations, in the order in which they were sent.
+
+    Args:
+        number: of the last of them.
+        incarnation: of the receiver that made them; "": the one that is attached.
     """
 
     number: int
@@ -607,7 +723,7 @@ class Attested(_Message, tag="attested", frozen=True):
 
 
 class Gap(_Message, tag="gap", frozen=True):
-    """Notifications that this receiver does not get.
+    """Proxy to client: notifications that this receiver does not get.
 
     Args:
         origin: where they were published.
@@ -623,10 +739,12 @@ class Gap(_Message, tag="gap", frozen=True):
 
 
 class AboutSession(_Message, tag="session", frozen=True):
-    """The request that a Problem answers: an attach.
+    """What a Problem is about: being attached to a session. It answers an Attach, or comes unasked where an attachment
+    was ended, as another client has attached by the receiver's name, or the right to read was taken away. The
+    connection serves no session any more.
 
     Args:
-        session: the session that it named.
+        session: its name.
     """
 
     session: str
@@ -655,7 +773,7 @@ class AboutPublish(_Message, tag="publish", frozen=True):
 
 
 class AboutDeletion(_Message, tag="deletion", frozen=True):
-    """The answered request: a Delete."""
+    """The request that a Problem answers: a Delete."""
 
 
 class AboutAccess(_Message, tag="access", frozen=True):
@@ -679,8 +797,13 @@ class AboutKeys(_Message, tag="keys", frozen=True):
 
 
 class Problem(_Message, tag="problem", frozen=True):
-    """A refusal. `about` names the request: an attach, a subscription, a publish, ...; None: a frame that is no
-    request.
+    """Proxy to client: a refusal.
+
+    Args:
+        code: stable, for programs; that of a class of waypost/errors.py.
+        message: one line for people.
+        field: what is wrong in the request; None: no field of it.
+        about: the request that is refused, or the attachment that was ended; None: a frame that is no request.
     """
 
     code: str

@@ -49,7 +49,7 @@ def check_name(name: str, field_: str) -> None:
         field_: the name of the argument, which the error names.
 
     Raises:
-        BadArgument: the name is no text.
+        BadArgument: the name is no text, or no valid Unicode.
         LimitExceeded: the name is empty or too long.
     """
     text(name, field_, such_as="a name, as text")

@@ -45,9 +45,13 @@ def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
 
 
 def answer(setup: Setup, state: State, index: int) -> State:
-    """Return the state after the registry has handled the request of proxy `index`, and its answer is on the way.
+    """Return the state after the registry has handled the request of proxy `index`: the answer, which is on its way, is
+    in the proxy's claim (`answer`, the row, and `won`). A rule that the request breaks is noted in the state.
 
-    The proxy must have a request under way.
+    Args:
+        setup: the configuration.
+        state: in which the proxy has a request under way.
+        index: of the proxy.
     """
     claim = state.proxies[index].claim
     assert claim is not None

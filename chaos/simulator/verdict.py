@@ -39,16 +39,20 @@ if TYPE_CHECKING:
 
 
 def heal(world: World, for_ms: int = 15_000) -> list[str]:
-    """End every fault that can be ended, start all proxies and clients, let time pass, and return the verdict.
+    """End every fault that can be ended, start the proxies and clients that may come back, let time pass, and return
+    the verdict.
 
-    A verdict with violations is not the last: after more time another one is made, for what is wrong must stay wrong.
+    Sites that have ended for good stay away, and so do clients that were refused for good; a client of such a site goes
+    to another proxy. A verdict with violations is not the last: after more time another one is made, for what is wrong
+    must stay wrong.
 
     Args:
         world: at the end of a run.
-        for_ms: the most time until everything is idle; more if the registry was put back to a copy.
+        for_ms: about how long to wait until everything is idle, each time that clients were started; more if the
+            registry was put back to a copy.
 
     Returns:
-        As :func:`verdict`.
+        The violations, in words; empty: all is well.
     """
     world.faults = type(world.faults)()
     world.lose_next.clear()

@@ -148,8 +148,9 @@ class KafkaChangelog(Handle):
         return self._table.latest(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        """Remove the checkpoints of deleted sessions, each up to the given epoch, inclusive; none there is no error.
-        Raises LogUnavailable: any of them may have been removed (:meth:`federation.ports.Changelog.forget`).
+        """Remove the checkpoints of deleted sessions, each up to the given epoch, inclusive; return once that survives
+        a crash. None there is no error. Raises LogUnavailable: any of them may have been removed
+        (:meth:`federation.ports.Changelog.forget`).
         """
         await self._read_up()
         keys = [key for session, epoch in deleted.items() for key in self._table.keys_of(session, epoch)]

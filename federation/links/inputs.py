@@ -13,12 +13,12 @@ from waypost.identity import ProxyId
 
 @dataclass(frozen=True, slots=True)
 class LinksLeaseGranted:
-    """This proxy has a lease: it takes part in elections from now on."""
+    """Input: this proxy has a lease of the registry; it takes part in elections from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinksLeaseLost:
-    """The lease has ended, or may have: no link is led any more."""
+    """Input: the lease has ended, or may have; no link is led any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,12 @@ class LogAnswers:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourSent:
-    """A proxy of a neighbour has sent a message; the caller has verified that it is `peer`."""
+    """Input: a proxy of a neighbour has sent a message.
+
+    Args:
+        peer: the sender, which the caller has verified.
+        message: the decoded message.
+    """
 
     peer: ProxyId
     message: LinkMessage

@@ -13,11 +13,11 @@ from waypost.records import FiltersRequested
 
 @dataclass(frozen=True, slots=True)
 class SendingEnded:
-    """A sending end has come to its end.
+    """Event of a sending end: it has come to its end.
 
     Args:
         site: the neighbour that it sent to.
-        error: of our log; None: the far side acknowledges nothing any more.
+        error: of our log; None: the far site acknowledges nothing any more.
     """
 
     site: SiteId

@@ -49,8 +49,12 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """Coverage of the expression has a hole for that origin: matches between its frontier and the offset from which
+    """Event: the coverage of an expression has a hole. Matches between the origin's frontier and the offset from which
     it is covered again are not in this log, and never will be.
+
+    Args:
+        expression: canonical text.
+        origin: the origin.
     """
 
     expression: str
@@ -58,9 +62,12 @@ class Interrupted(msgspec.Struct, frozen=True):
 
 
 class OriginClosed(msgspec.Struct, frozen=True):
-    """An origin has ended, here or at another site, or more of it is known to be lost than before.
+    """Event: an origin has ended, here or at another site, or more of it is known to be lost than before.
 
-    `before`: its frontier here. `is_first`: it had not ended before.
+    Args:
+        origin: the origin.
+        before: its frontier here until now.
+        is_first: it had not ended before.
     """
 
     origin: Origin
@@ -81,8 +88,11 @@ class EndedAnnounced(msgspec.Struct, frozen=True):
 
 
 class LogDamaged(msgspec.Struct, frozen=True):
-    """The record at this offset cannot be read; it may have been of any kind. `before`: the own origin's frontier
-    then.
+    """Event: a record of our log cannot be read; it may have been of any kind.
+
+    Args:
+        offset: of the record.
+        before: the frontier of our own origin then.
     """
 
     offset: int
@@ -90,12 +100,18 @@ class LogDamaged(msgspec.Struct, frozen=True):
 
 
 class StateReset(msgspec.Struct, frozen=True):
-    """All interests and filters stated by the site's proxies and neighbours end here, and are to be stated again."""
+    """Event: all interests and filters stated by the site's proxies and neighbours end here, and are to be stated
+    again.
+    """
 
 
 class SeveranceAnnounced(msgspec.Struct, frozen=True):
-    """An announcement to a neighbour, in the order of the log: notifications may be lost (:class:`Severed`), of these
-    origins, or of all.
+    """Event: a neighbour is to be informed, in the order of the log, that notifications may be lost (:class:`Severed`).
+
+    Args:
+        neighbour: the site to inform.
+        path: the sites that the statement has passed.
+        origins: whose notifications may be lost; empty: those of all.
     """
 
     neighbour: SiteId

@@ -415,7 +415,13 @@ class DrainSet(_Answer):
 
 
 class Move(_Shape):
-    """A session that has another owner once the load is level, and the proxies that it goes from and to."""
+    """A session that has another owner once the load is level.
+
+    Args:
+        session: its name.
+        from_: the name of the proxy that it goes from.
+        to: the name of the proxy that it goes to.
+    """
 
     session: str
     from_: str = Field(alias="from")

@@ -48,16 +48,23 @@ ESTIMATED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AppendRequested:
-    """Append the records of this effect of the engine, in parts if they take long to be matched."""
+    """Input: records are to be appended, in parts if they take long to be matched.
+
+    Args:
+        append: the engine's effect, which AppendCompleted answers.
+    """
 
     append: Append
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """How long each notification of an EstimateCosts takes to be matched and delivered, in nanoseconds.
+    """Input, the answer to EstimateCosts. Each subscription is estimated for itself; many together take less, and how
+    much less is measured.
 
-    Each subscription is estimated for itself; many together take less, and how much less is measured.
+    Args:
+        number: of the EstimateCosts.
+        costs_ns: how long each of its notifications takes to be matched and delivered, in nanoseconds.
     """
 
     number: int
@@ -66,7 +73,12 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True)
 class PartAppended:
-    """The answer of the log to an AppendPart: the list of its offsets, or an error."""
+    """Input, the answer to AppendPart.
+
+    Args:
+        number: of the AppendPart.
+        answer: the offsets of its records, or a WaypostError.
+    """
 
     number: int
     answer: Any
@@ -74,8 +86,11 @@ class PartAppended:
 
 @dataclass(frozen=True, slots=True)
 class LogFolded:
-    """The log is folded below the offset `position`; what was folded since the last input of this kind took `spent_s`
-    seconds of processor time.
+    """Input: the log is folded further.
+
+    Args:
+        position: everything below this offset is folded.
+        spent_s: how much processor time what was folded since the last such input took, in seconds.
     """
 
     position: int
@@ -87,9 +102,11 @@ class LogFolded:
 
 @dataclass(frozen=True, slots=True)
 class EstimateCosts:
-    """Estimate what the matching of these bodies takes; answered with Estimated.
+    """Effect: estimate what the matching of notifications takes; answered with Estimated.
 
     Args:
+        number: of this estimate; the answer has it too.
+        bodies: their encoded attributes.
         is_first: whether it is the first estimate of its frame; before another one others have their turn.
     """
 

@@ -33,7 +33,9 @@ class OwnershipStability:
 
     @property
     def waiting(self) -> list[SessionId]:
-        """The sessions that have not had one owner for so long, in order of name."""
+        """The sessions of the beginning that have not had one owner at one epoch for OWNED_MS, in order of name. Those
+        deleted since are left out; before the first :meth:`look` there are all.
+        """
         return sorted(self._waiting)
 
     def look(self, owners: Mapping[SessionId, Ownership], live: Collection[ProxyId], now_ms: int) -> bool:

@@ -40,17 +40,23 @@ SURE_MS = int(1000 * LOG_END_SURE_S)
 
 @dataclass(frozen=True, slots=True)
 class FindFirst:
-    """The first offset that the log has: int."""
+    """Question: which offset has the log's first record? The reply is an int."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindEnd:
-    """The offset behind the log's last record: int."""
+    """Question: which offset comes after the log's last record? The reply is an int."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Up to `limit` records of the log from `offset` on: Batch. HistoryTruncated: the log begins above `offset`."""
+    """Question: which records does the log have from an offset on? The reply is a Batch; it is the error
+    HistoryTruncated where the log begins above the offset.
+
+    Args:
+        offset: of the first record to read.
+        limit: how many records to read at most.
+    """
 
     offset: int
     limit: int

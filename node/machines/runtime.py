@@ -38,17 +38,17 @@ class StreamState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Read the stream from now on."""
+    """Input: read the stream from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broke:
-    """The stream has ended; by itself it never does."""
+    """Input, the answer to OpenStream: the stream has ended, which it never does by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Read what comes, and say Broke when nothing does any more."""
+    """Effect: read what comes; answered with Broke when nothing does any more."""
 
 
 _S = StreamState

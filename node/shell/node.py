@@ -780,8 +780,12 @@ class Node:
     # ------------------------------------------------------------ who is there
 
     def queues(self) -> Iterator[Waiting]:
-        """Yield the queues outside of the engine, each as (name, length, bound); a name may come several times. Raises
-        Internal, as the iterator advances: the node has not started yet.
+        """Yield the queues of this node, but for those within the engine and of links, each as (name, length, bound); a
+        name may come several times.
+
+        "log" counts appends under way, "journal" batches of facts, "store" changes since the last write began, "client
+        bytes" the unsent bytes of one connection, "peer" the messages that wait for one proxy. Raises Internal, as the
+        iterator advances: the node has not started yet.
         """
         # Appends on their way, and lots of facts.
         yield "log", self._admission.under_way, APPENDS_UNDER_WAY

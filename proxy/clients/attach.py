@@ -73,7 +73,7 @@ class AttachHandler:
 
     def leave(self, connection: Connection) -> None:
         """Detach the connection from its session, or from the one that it waits for. The receiver stays registered; the
-        client is told nothing.
+        client is told nothing. Nothing happens if it is not attached. A relay of the connection goes on.
         """
         receiver = self.receiver_on(connection)
         if receiver is not None:

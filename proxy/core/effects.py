@@ -84,7 +84,7 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class CreateRow(msgspec.Struct, frozen=True):
-    """Effect: set the row of a session that has none in the registry.
+    """Effect: set the row of a session that never had one in the registry.
 
     Args:
         session: the session.
@@ -134,7 +134,8 @@ class ReadRow(msgspec.Struct, frozen=True):
 
     Args:
         session: the session.
-        on_done: takes the row, None where there is none, or the error.
+        on_done: takes the row, that of a deleted session too, or the error. The row of a session whose row was removed
+            is one of the floor (:func:`waypost.identity.without_row`); None: there was never one.
     """
 
     session: SessionId
@@ -304,9 +305,13 @@ another site's, asked for the first time, has longer."""
 
 
 class FindCheckpoint(msgspec.Struct, frozen=True):
-    """Find the session's last checkpoint. `within_ms`: what has not answered by then counts as away; None: wait.
+    """Effect: find the session's last checkpoint in changelogs.
 
-    `own_site`: look in this site's changelog alone.
+    Args:
+        session: the session.
+        on_done: takes what was found, or the error.
+        within_ms: a changelog that has not answered by then counts as away; None: wait for all.
+        own_site: look in this site's changelog alone.
     """
 
     session: SessionId
@@ -330,7 +335,13 @@ class History(msgspec.Struct, frozen=True):
 
 
 class FetchHistory(msgspec.Struct, frozen=True):
-    """Fetch a part of an origin's own log, from a proxy of that site, or from our own log."""
+    """Effect: fetch a part of an origin's own log, from a proxy of that site, or from our own log.
+
+    Args:
+        site: that of the origin.
+        wanted: the request, as it is sent to a proxy of that site.
+        on_done: takes what was found, or the error.
+    """
 
     site: SiteId
     wanted: CatchUp
@@ -338,15 +349,23 @@ class FetchHistory(msgspec.Struct, frozen=True):
 
 
 class FindLogEnd(msgspec.Struct, frozen=True):
-    """Find out how far our site log goes; answered with the offset of the next record."""
+    """Effect: find out how far our site log goes.
+
+    Args:
+        on_done: takes the offset of the next record, or the error.
+    """
 
     on_done: Callable[[int | WaypostError], None]
 
 
 class Verify(msgspec.Struct, frozen=True):
-    """Find out whether this is the password behind the hash. Takes tens of milliseconds: not in the event loop.
+    """Effect: find out whether a password is the one behind a hash. It takes tens of milliseconds: not in the event
+    loop.
 
-    `hash` "": it is the password of nobody. To find that out takes just as long.
+    Args:
+        password: as the client has sent it.
+        hash: as :class:`Hash` made it; "": it is the password of nobody, which takes just as long to find out.
+        on_done: takes whether it is, or the error.
     """
 
     password: str
@@ -358,7 +377,12 @@ class Verify(msgspec.Struct, frozen=True):
 
 
 class Hash(msgspec.Struct, frozen=True):
-    """Make a salted, memory-hard hash of each password; as slow as that, and it must not hold up a `Verify`."""
+    """Effect: make a salted, memory-hard hash of each password; as slow as that, and it must not hold up a `Verify`.
+
+    Args:
+        passwords: in clear.
+        on_done: takes the hashes, in the same order, or the error.
+    """
 
     passwords: Sequence[str]
     on_done: Callable[[list[str] | WaypostError], None]
@@ -368,7 +392,12 @@ class Hash(msgspec.Struct, frozen=True):
 
 
 class Attest(msgspec.Struct, frozen=True):
-    """Write facts to the journal, after all before them; answered with None once it has them."""
+    """Effect: write facts to the journal, after all that came before them.
+
+    Args:
+        facts: in their order.
+        on_done: takes None once the journal has them; there is no error, because what fails is written again.
+    """
 
     facts: Sequence[Fact]
     on_done: Callable[[None], None]

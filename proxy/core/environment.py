@@ -23,11 +23,19 @@ from waypost.identity import NOTHING, Origin, ProxyId
 
 @dataclass(slots=True, kw_only=True)
 class Environment:
-    """Settings, time, lease, registry and site, as this proxy knows them now.
+    """Settings, time, lease, registry and site, as this proxy knows them now. The engine changes it; the parts only
+    read it.
 
     Args:
+        settings: those of the proxy's configuration.
+        time: of the present step.
+        rng: the only source of chance.
+        lease: the proxy's own.
+        cluster: what the registry's watch has reported.
+        registry_memory: what was found out about rows that the registry has lost.
         state: the site's state, folded from its log.
-        applied_below: the offset in the site log below which the restored sessions have all that they matched.
+        applied_below: the offset in the site log below which the restored sessions have all that they matched; 0:
+            nothing was restored.
     """
 
     settings: Settings

@@ -110,12 +110,13 @@ class AccessAltered:
 
 @dataclass(frozen=True, slots=True)
 class AccessHashed:
-    """The passwords of a requested access are hashed, or could not be.
+    """Event: the passwords of a requested access are hashed, or could not be.
 
     Args:
         connection: by which it was requested.
         attached: the identity of the connection's attach then.
         session: whose access is meant; it may have gone since, or the connection may be attached to another one.
+        message: the request.
         hashes: of the new passwords, by principal; an error: there are none.
     """
 
@@ -205,9 +206,10 @@ class FarRelayEnded:
 
 @dataclass(frozen=True, slots=True)
 class CopyCheckRequested:
-    """A copy of the session lies here, and the registry may know of a later owner: it is to be compared.
+    """Event: a copy of a session lies here, and the registry may know of a later owner; the two are to be compared.
 
     Args:
+        session: the copy.
         row: the registry's; None: it has none, or it is to be read.
     """
 
@@ -230,7 +232,7 @@ class NextEpochRequested:
 
 @dataclass(frozen=True, slots=True)
 class LogEndFound:
-    """The site log has told where its end is: who waits for that looks at it."""
+    """Event: the site log has told where its end is; parts that wait for that look at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +250,12 @@ class SessionUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequested:
-    """A handover of the session from its live owner is to begin.
+    """Event: a handover of a session from its live owner is to begin.
 
     Args:
+        session: the session.
+        owner: its row in the registry.
+        request: for which receiver it is wanted.
         key: of the acquisition that asks for it; what becomes of the handover is reported with it.
     """
 
@@ -275,9 +280,11 @@ class MoveRequested:
 
 @dataclass(frozen=True, slots=True)
 class RelayRequested:
-    """The session stays at its owner, and clients that wait for it here are to be relayed there.
+    """Event: a session stays at its owner, and clients that wait for it here are to be relayed there.
 
     Args:
+        session: the session.
+        owner: the proxy that serves it.
         key: of the acquisition that asked for the handover; None: the owner had offered the session.
     """
 
@@ -288,7 +295,12 @@ class RelayRequested:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRead:
-    """The registry was read, and names this owner of a session that is served or frozen here."""
+    """Event: the registry was read, and names the owner of a session that is served or frozen here.
+
+    Args:
+        session: the session.
+        ownership: its row.
+    """
 
     session: SessionId
     ownership: Ownership
@@ -296,10 +308,11 @@ class OwnerRead:
 
 @dataclass(frozen=True, slots=True)
 class TransferFailed:
-    """A handover to here came to nothing.
+    """Event: a handover to here came to nothing.
 
     Args:
-        owner: from whom the session was to come.
+        session: the session.
+        owner: the proxy from which it was to come, with its epoch.
         key: of the acquisition that asked for it; None: the owner had offered the session.
         lost: why nobody has the session any more, as the owner says; None: it does not.
     """
@@ -312,14 +325,23 @@ class TransferFailed:
 
 @dataclass(frozen=True, slots=True)
 class ActivationRequested:
-    """Somebody waits for a copy that sleeps here: it is to take the next epoch before others."""
+    """Event: a receiver waits for a dormant copy that is here; it is to take the next epoch before others.
+
+    Args:
+        session: the session.
+    """
 
     session: SessionId
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRequested:
-    """The session is to be served here: for a client that has attached, in a failover, or as its row says."""
+    """Event: a session is to be served here: for a client that has attached, in a failover, or as its row says.
+
+    Args:
+        session: the session.
+        request: for which receiver, and whether to create it.
+    """
 
     session: SessionId
     request: AcquireRequest
@@ -350,9 +372,10 @@ class ReceiverReturned:
 
 @dataclass(frozen=True, slots=True)
 class DeletionRequested:
-    """The session is to be deleted.
+    """Event: a session that is served here is to be deleted.
 
     Args:
+        session: the session.
         reason: for people: who asked for it, or that nobody was attached for as long as the session had said.
     """
 

@@ -24,9 +24,11 @@ ToProxy = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | Log
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """The next records of the site log: (offset, record), in order, from the position of the engine's state on.
+    """Input: the next records of the site log. The engine applies as many as it has time for: the position of its state
+    says how many, and the rest is to be given again.
 
-    The engine applies as many as it has time for: the position says how many, and the rest is to be given again.
+    Args:
+        batch: (offset, record) each, in order, from the position of the engine's state on.
     """
 
     batch: Batch
@@ -37,7 +39,7 @@ class RecordsRead:
 
 @dataclass(frozen=True, slots=True)
 class ClientConnected:
-    """A client's connection begins.
+    """Input: a client's connection begins.
 
     Args:
         connection: a number above 0 that no other connection of this process has had; relays have numbers below 0.
@@ -90,7 +92,11 @@ class PeerSent:
 
 @dataclass(frozen=True, slots=True)
 class RegistryReported:
-    """An event of the registry's watch: the change of a row, or all rows when the watch begins anew."""
+    """Input: an event of the registry's watch.
+
+    Args:
+        event: the change of a row, or all rows when the watch begins anew.
+    """
 
     event: RegistryEvent
 
@@ -125,7 +131,7 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """The lease has ended, or may have. Nothing is served from now on."""
+    """Input: the lease has ended, or may have; nothing is served from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +150,16 @@ class SecretRead:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogLost:
-    """The changelog may have lost what was written: all checkpoints and the site's snapshot are written again."""
+    """Input: the changelog may have lost what was written; all checkpoints and the site's state are written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedByOperator:
-    """An operator has deleted the session in the registry: its owner may be dead, and attest nothing.
+    """Input: an operator has deleted a session in the registry. Its owner may be dead, and attest nothing, so this
+    proxy attests it.
 
     Args:
+        session: the session.
         before: the row that the deletion took the place of.
         reason: for people.
     """
@@ -163,14 +171,15 @@ class DeletedByOperator:
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """Make the moves that :meth:`proxy.engine.Engine.planned_moves` has: request each of its session's owner."""
+    """Input: make the moves that :meth:`proxy.engine.Engine.planned_moves` has: request each of its session's owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeAccess:
-    """Replace the session's access.
+    """A change by an operator, to be given by Administered: replace a session's access.
 
     Args:
+        session: the session.
         grants: the whole new access, by principal; empty: everybody may do everything.
     """
 
@@ -180,9 +189,11 @@ class ChangeAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePolicy:
-    """Change what holds for a session as a whole; what is UNSET stays as it is.
+    """A change by an operator, to be given by Administered: what holds for a session as a whole. What is UNSET stays as
+    it is.
 
     Args:
+        session: the session.
         expiry_s: in seconds; None: it does not expire.
         queue: the bounds that change, by their names in :class:`waypost.queue.Queue`; None: no bounds of its own.
         reliability: the levels that change, by their names in :class:`waypost.reliability.Reliability`.
@@ -196,9 +207,12 @@ class ChangePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRetention:
-    """Change the retention of a subscription; what is UNSET stays as it is, and None is no bound.
+    """A change by an operator, to be given by Administered: the retention of a subscription. What is UNSET stays as it
+    is, and None is no bound.
 
     Args:
+        session: the session that has it.
+        subscription: its id.
         ttl_s: the time to live, in seconds.
         max_count: the maximum count, in notifications.
     """
@@ -211,7 +225,7 @@ class ChangeRetention:
 
 @dataclass(frozen=True, slots=True)
 class EndSubscription:
-    """A change by an operator: end a subscription, for all receivers of its session.
+    """A change by an operator, to be given by Administered: end a subscription, for all receivers of its session.
 
     Args:
         session: the session that has it.
@@ -224,8 +238,8 @@ class EndSubscription:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterReceiver:
-    """A change by an operator: unregister a receiver that is away; nothing is stored for it any more. One that is
-    attached is refused.
+    """A change by an operator, to be given by Administered: unregister a receiver that is away; nothing is stored for
+    it any more. One that is attached is refused.
 
     Args:
         session: the receiver's session.
@@ -241,9 +255,10 @@ SessionChange = ChangeAccess | ChangePolicy | ChangeRetention | EndSubscription 
 
 @dataclass(frozen=True, slots=True)
 class Administered:
-    """An operator changes a session that is served here.
+    """Input: an operator changes a session that is served here.
 
     Args:
+        change: the change.
         on_done: called with the error; with None once the change is done, and durable.
     """
 
@@ -253,7 +268,7 @@ class Administered:
 
 @dataclass(frozen=True, slots=True)
 class CloseLog:
-    """Append a closing marker: what this proxy has read of the site log is complete up to here.
+    """Input: append a closing marker: what this proxy has read of the site log is complete up to here.
 
     Args:
         on_done: called with the marker's offset once log and journal have it, or with the error of the append.
@@ -264,15 +279,14 @@ class CloseLog:
 
 @dataclass(frozen=True, slots=True)
 class StopHandovers:
-    """Begin no handover any more, and take frozen sessions back: the process is about to end in good order.
-
+    """Input: begin no handover any more, and take frozen sessions back; the process is about to end in good order.
     Leave once :attr:`proxy.engine.Engine.is_handing_over` is False, which waits for the registry's answers.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Stop serving, and write the last checkpoints: the process is about to end in good order.
+    """Input: stop serving, and write the last checkpoints; the process is about to end in good order.
 
     Sessions stay ours in the registry until another proxy takes their next epoch; it reads the changelog, and finds
     there what receivers have acknowledged up to this moment.
@@ -288,7 +302,11 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class StoreAll:
-    """Write what changed; `on_done` is called once the store has everything as it is now, or with the error."""
+    """Input: write what changed to the store.
+
+    Args:
+        on_done: called with None once the store has everything as it is now, or with the error.
+    """
 
     on_done: Callable[[WaypostError | None], None]
 

@@ -118,7 +118,7 @@ class SessionTable(Mapping[SessionId, Session]):
         self._changed.setdefault(session, False)
 
     def mark_all_changed(self, sessions: Iterable[SessionId]) -> None:
-        """Mark all these sessions as changed."""
+        """Mark all these sessions as changed (:meth:`mark_changed`), whether or not they are in the table."""
         self._changed.update(dict.fromkeys(sessions, True))
 
     def unmark(self, session: SessionId) -> None:

@@ -24,7 +24,13 @@ class RunningTransfers:
         return MappingProxyType(self._by_role.setdefault(role, {}))
 
     def put(self, role: str, session: SessionId, transfer: Any) -> None:
-        """Add a transfer of a session, in place of any other of it in this role."""
+        """Add a transfer of a session, in place of any other of it in this role.
+
+        Args:
+            role: "source" or "target".
+            session: the session.
+            transfer: an Outgoing at the source, an Incoming at the target.
+        """
         self._by_role.setdefault(role, {})[session] = transfer
 
     def remove(self, role: str, session: SessionId) -> None:

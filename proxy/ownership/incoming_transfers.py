@@ -187,8 +187,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._output.emit(SendPeer(sender, gone))
 
     def proceed(self) -> None:
-        """Step the transfers whose copy is complete, and whose coverage is known or was waited for long enough, with
-        Complete. A large copy for which nobody waits is written to the store before.
+        """Step the transfers whose copy is complete, and whose coverage is known or was waited for
+        (`Timing.coverage_ms` since the last progress), with Complete. A large copy for which nobody waits is written to
+        the store before.
         """
         for incoming in list(self.running.values()):
             if self._complete(incoming):

@@ -87,6 +87,10 @@ class TransferDriver(ABC, Generic[Running]):
     def act(self, running: Running, effect: Any) -> None:
         """Perform an effect of the transfer's machine that only this role has. Called by :meth:`perform`, which
         performs Claim and ReadOwner itself.
+
+        Args:
+            running: the transfer.
+            effect: of handover/source.py or handover/target.py.
         """
 
     @abstractmethod
@@ -158,11 +162,12 @@ class TransferDriver(ABC, Generic[Running]):
         return "wrong epoch" if running.machine.owned.epoch != message.epoch else ""
 
     def feed(self, running: Running, input: object, message: object = None) -> None:
-        """Step the transfer's machine with an input, and perform the effects.
-
-        An unexpected input is only counted as refused.
+        """Step the transfer's machine with an input, and perform the effects. An unexpected input is only counted as
+        refused.
 
         Args:
+            running: the transfer.
+            input: of handover/source.py, handover/target.py or handover/machine.py, or a message that is one.
             message: the message that the input stands for, if that is not the input itself; only its name is counted.
         """
         before = running.machine.state

@@ -75,8 +75,8 @@ class Transfers:
         self.sources.cancel(session)
 
     def proceed(self) -> None:
-        """Go on with transfers for which the site log was read far enough, or that have waited long enough: frontiers
-        have passed the target's coverage, or copies are complete.
+        """Go on with transfers for which the site log was read far enough, or that have waited for that as long as
+        `Timing` says: frontiers have passed the target's coverage, or copies are complete.
         """
         self.sources.proceed()
         self.targets.proceed()

@@ -158,7 +158,13 @@ class MessageQueue:
         return surplus, surplus[-1][0] if surplus else self.saved_number
 
     def saved(self, number: int, keep: int) -> None:
-        """Note that the store has all entries up to `number`; beyond `keep` entries the oldest leave memory."""
+        """Note that the store has all entries up to a number. Of those that it has, the oldest leave memory, until
+        `keep` entries are left there; :meth:`after` does not return what has left.
+
+        Args:
+            number: of the last entry that the store has; a number lower than before changes nothing.
+            keep: how many entries may stay in memory.
+        """
         self.saved_number = max(self.saved_number, number)
         surplus = min(len(self._in_memory) - keep, self._index_of(self.saved_number))
         if surplus > 0:

@@ -286,7 +286,8 @@ class Coverage:
     # ------------------------------------------------------------ holes
 
     def broken(self, session: Session) -> None:
-        """Close the session's gates of all origins of other sites: its interest was not registered for a while.
+        """Close the session's gates of all origins of other sites. Call it when the session's interest was not
+        registered all the time.
 
         The log may have a hole that looks like silence (handover rule 9). Ended origins stay as they are.
         """

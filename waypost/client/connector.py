@@ -132,7 +132,7 @@ Input = Start | Found | Measured | Opened | Received | Lost | MoveTo | Stop
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Find proxies; answered with Found or Lost."""
+    """Effect: find proxies; answered with Found or Lost."""
 
 
 @dataclass(frozen=True, slots=True)

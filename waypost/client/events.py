@@ -73,8 +73,11 @@ class Redirected:
 
 @dataclass(frozen=True, slots=True)
 class WrongFederation:
-    """The proxy is of another federation than the one that has the session, or in which the producer publishes; the
-    library goes on at another address.
+    """Event: the proxy is of another federation than the one that has the session, or in which the producer publishes;
+    the library goes on at another address.
+
+    Args:
+        reason: for people.
     """
 
     reason: str
@@ -82,14 +85,19 @@ class WrongFederation:
 
 @dataclass(frozen=True, slots=True)
 class SessionReplaced:
-    """The session of the receiver's state was deleted; this is a later one of the same name."""
+    """Event: the session of the receiver's state was deleted; this is a later one of the same name, of which the state
+    says nothing.
+
+    Args:
+        session: its name.
+    """
 
     session: SessionId
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The session cannot be attached now, or the connection was lost; the library tries again.
+    """Event: the session cannot be attached now, or the connection was lost; the library tries again.
 
     Args:
         reason: for people.
@@ -104,7 +112,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class NearerProxy:
-    """The client moves to a nearer proxy, by its policy (:class:`waypost.Roaming`).
+    """Event: the client moves to a nearer proxy, by its policy (:class:`waypost.Roaming`).
 
     Args:
         url: the address of that proxy.
@@ -119,7 +127,7 @@ class NearerProxy:
 
 @dataclass(frozen=True, slots=True)
 class PublishFailed:
-    """The site's log did not accept a publish; the library publishes again after a pause.
+    """Event: the site's log did not accept a publish; the library publishes again after a pause.
 
     Args:
         attempts: failures in a row.
@@ -130,7 +138,11 @@ class PublishFailed:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The session is refused for good, or with this configuration no proxy can be reached: this client is over."""
+    """Event, the last one: the session is refused for good, or with this configuration no proxy can be reached.
+
+    Args:
+        error: why.
+    """
 
     error: WaypostError
 

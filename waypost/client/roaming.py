@@ -189,7 +189,13 @@ class ProxyChooser:
             self._here, self._here_since_ms, self._confirmed = url, now_ms, 0
 
     def on_refused(self, url: str, now_ms: int) -> None:
-        """Note that the client was not let in at this address: it is avoided for a while, longer each time."""
+        """Note that the client was not let in at this address. It is avoided: for the policy's `hold_s` at first, and
+        twice as long each time after that, up to AVOIDED_HOLDS times as long.
+
+        Args:
+            url: the address.
+            now_ms: by the connector's clock.
+        """
         hold_ms = int(max(self._policy.hold_s, LEAST_AVOIDED_S) * 1000)
         _, before_ms = self._avoided.get(url, (0, 0))
         pause_ms = min(max(2 * before_ms, hold_ms), AVOIDED_HOLDS * hold_ms)

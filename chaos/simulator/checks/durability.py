@@ -39,13 +39,13 @@ PROMISES = (FactKind.EFFECTIVE, FactKind.RESTATED)
 
 
 class Statement:
-    """One message to a client, or one claim, of a session that the proxy serves.
+    """One message to a client, of a session that the proxy serves.
 
     Args:
-        node: who tells it.
+        node: the process of the owner, which sends it.
         session: as its engine has it now.
-        receiver: to whom it is told; empty: to the registry.
-        message: what is told.
+        receiver: the name of the receiver that gets it.
+        message: of the protocol, decoded.
     """
 
     def __init__(self, node: Process, session: Session, receiver: str, message: Any) -> None:

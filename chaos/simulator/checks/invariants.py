@@ -102,9 +102,13 @@ class Invariants:
             self._within(node.proxy, of_windows(held))
 
     def tells(self, node: Process, client: Listener, message: object) -> None:
-        """Check, when a message is sent to a client, that what it tells is durable (`proxy/core/durability_law.py`).
+        """Check, when a message is sent to a client, that what it tells is durable (`proxy/core/durability_law.py`). A
+        breach becomes a violation of the world.
 
-        A breach becomes a violation of the world.
+        Args:
+            node: the process of the proxy that sends it.
+            client: to which it goes.
+            message: of the protocol, decoded.
         """
         if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
             self._world.add_violation(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")

@@ -22,13 +22,15 @@ TOKEN = "WAYPOST_TOKEN"
 
 
 def token_of(file: Path | None) -> Callable[[], str]:
-    """Return a function that reads the token at every attach: the file may have another one by then.
+    """Return a function that returns the token, "" for none; call it at every attach, because the file may have another
+    one by then.
 
     Args:
-        file: its first line is the token; None: the variable TOKEN has it.
+        file: its first line is the token; None: the variable TOKEN has it, or there is no token.
 
     Raises:
-        Refused: the file cannot be read now, or has no token.
+        Refused: the file cannot be read, or its first line is empty. The returned function raises it, too, at any later
+            time.
     """
 
     def read() -> str:
