@@ -259,19 +259,9 @@ LifecycleInput = (
     | FinalWritesDone
     | Revoked
 )
+LeaseEffect = GrantLease | ProlongLease | LoseLease
 LeavingEffect = HandBack | WriteFinally | RevokeLease | End
-LifecycleEffect = (
-    FindLogEnd
-    | AwaitLog
-    | ConfirmLog
-    | LearnSecret
-    | Announce
-    | GrantLease
-    | KeepLease
-    | ProlongLease
-    | LoseLease
-    | LeavingEffect
-)
+LifecycleEffect = FindLogEnd | AwaitLog | ConfirmLog | LearnSecret | Announce | KeepLease | LeaseEffect | LeavingEffect
 
 _S = LifecycleState
 _LIVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING, _S.SERVING)

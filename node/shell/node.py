@@ -56,7 +56,7 @@ from node.machines.append_admission import (
     LogFolded,
     PartAppended,
 )
-from node.machines.lifecycle import LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
+from node.machines.lifecycle import LeaseEffect, LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.catch_up import Requests
@@ -406,23 +406,30 @@ class Node:
             case lifecycle.Announce(incarnation=incarnation):
                 began = await self.name.claim(incarnation)
                 return lifecycle.Announced(began + self.config.lease_ttl_ms)
-            case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
-                assert self.name.lease is not None
-                self.links.lease = self.name.lease
-                self.step(inputs.LeaseGranted(incarnation, until_ms, self.name.ended))
             case lifecycle.KeepLease():
                 await self.name.keep(self._heart, self._lease_renewed)
                 return lifecycle.LeaseEnded(new_incarnation())
-            case lifecycle.ProlongLease(until_ms=until_ms):
-                self.step(inputs.LeaseRenewed(until_ms))
-            case lifecycle.LoseLease():
-                self.step(inputs.LeaseLost())
-                self._end_if_name_taken()
+            case lifecycle.GrantLease() | lifecycle.ProlongLease() | lifecycle.LoseLease():
+                self._perform_lease(effect)
             case lifecycle.HandBack() | lifecycle.WriteFinally() | lifecycle.RevokeLease() | lifecycle.End():
                 return await self._perform_leaving(effect)
             case _:
                 assert_never(effect)
         return None
+
+    def _perform_lease(self, effect: LeaseEffect) -> None:
+        match effect:
+            case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
+                assert self.name.lease is not None
+                self.links.lease = self.name.lease
+                self.step(inputs.LeaseGranted(incarnation, until_ms, self.name.ended))
+            case lifecycle.ProlongLease(until_ms=until_ms):
+                self.step(inputs.LeaseRenewed(until_ms))
+            case lifecycle.LoseLease():
+                self.step(inputs.LeaseLost())
+                self._end_if_name_taken()
+            case _:
+                assert_never(effect)
 
     async def _perform_leaving(self, effect: LeavingEffect) -> LifecycleInput | None:
         match effect:
@@ -620,7 +627,7 @@ class Node:
     def _lease_renewed(self, until_ms: int) -> None:
         for effect in self._lifecycle.step(lifecycle.Renewed(until_ms), self.clock.now_ms()):
             assert isinstance(effect, lifecycle.ProlongLease)
-            self.step(inputs.LeaseRenewed(effect.until_ms))
+            self._perform_lease(effect)
 
     def refusal(self, address: str) -> str:
         """Return why no other client may connect from this IP address, in words; "": one may."""
