@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from node.cli.commands.table import yes_or_no
 from node.configuration.config import NodeConfig, load_config, reachable
 from waypost.errors import Refused
 
@@ -119,5 +120,5 @@ def _word(setting: Field[Any], kinds: Mapping[str, Any]) -> Any:
 def _default_text(default: object) -> str | bool:
     """Return a setting's default for the help; the command itself must not have it, to know what was given."""
     if isinstance(default, bool):
-        return "yes" if default else "no"
+        return yes_or_no(default)
     return str(default) if default not in ("", ()) else False
