@@ -29,7 +29,16 @@ RESIDENT = re.compile(r"VmRSS:\s+(\d+) kB")
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The result: times in seconds; growth of the resident memory in MB, source first; notifications read."""
+    """The result.
+
+    Args:
+        moved_s: seconds from the order to drain until the target has all, and the source no session.
+        read_s: seconds until the last notification was read.
+        read: how many notifications were read.
+        moving_mb: by how many MiB the resident memory was higher during the move than before it, at most; of the source,
+            and of the target.
+        reading_mb: the same during the reading, also above that before the move.
+    """
 
     moved_s: float
     read_s: float
@@ -49,9 +58,9 @@ def run() -> list[Row]:
     return [
         Row(f"{name}: moved", "s", (found.moved_s,)),
         Row(f"{name}: read", "s", (found.read_s,), note=f"{found.read:,} notifications"),
-        Row(f"{name}: memory of the source while it is moved", "MB more", (found.moving_mb[0],)),
-        Row(f"{name}: memory of the target while it is moved", "MB more", (found.moving_mb[1],)),
-        Row(f"{name}: memory of the owner while it is read", "MB more", (found.reading_mb[1],)),
+        Row(f"{name}: memory of the source while it is moved", "MiB more", (found.moving_mb[0],)),
+        Row(f"{name}: memory of the target while it is moved", "MiB more", (found.moving_mb[1],)),
+        Row(f"{name}: memory of the owner while it is read", "MiB more", (found.reading_mb[1],)),
     ]
 
 
@@ -77,6 +86,8 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
     await asyncio.sleep(IDLE_S)
     moving = [peak_mb(proxy) - rest for proxy, rest in zip((source, target), before, strict=True)]
 
+    for proxy in (source, target):
+        resident_mb(proxy)
     began = time.monotonic()
     read = await roamer.read(target, stored)
     read_s = time.monotonic() - began
@@ -89,13 +100,13 @@ def _sessions(proxy: ProxyProcess) -> int:
 
 
 def resident_mb(proxy: ProxyProcess) -> float:
-    """Return the resident memory of a proxy now, in MB, and reset its peak: :func:`peak_mb` counts from here on."""
+    """Return the resident memory of a proxy now, in MiB, and reset its peak: :func:`peak_mb` counts from here on."""
     Path(f"/proc/{proxy.process.pid}/clear_refs").write_text("5")
     return _megabytes(proxy, RESIDENT)
 
 
 def peak_mb(proxy: ProxyProcess) -> float:
-    """Return the highest resident memory of a proxy since :func:`resident_mb`."""
+    """Return the highest resident memory of a proxy since the last :func:`resident_mb`, in MiB."""
     return _megabytes(proxy, PEAK)
 
 

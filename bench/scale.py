@@ -66,7 +66,7 @@ class Found:
         ready_s: seconds from the start of the process until the proxy was ready.
         read_s: seconds until a client in the middle had what is stored for it.
         serving_s: seconds until all sessions were served.
-        resident_mb: the process's resident memory then, in MB.
+        resident_mb: the process's resident memory then, in MiB.
     """
 
     ready_s: float
@@ -89,7 +89,7 @@ def run() -> list[Row]:
         Row(f"{name}: ready", "s", (found.ready_s,), "< 30"),
         Row(f"{name}: a client in the middle has what is stored", "s", (found.read_s,)),
         Row(f"{name}: all of them served", "s", (found.serving_s,)),
-        Row(f"{name}: memory then", "MB", (found.resident_mb,), "< 2,048"),
+        Row(f"{name}: memory then", "MiB", (found.resident_mb,), "< 2,048"),
         Row(f"{name}: processor, idle", "% of a core", (100 * found.idle,)),
     ]
 

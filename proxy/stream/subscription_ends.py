@@ -118,6 +118,9 @@ class SubscriptionEnds:
             known = {origin: last for origin, last in at.items() if last is not None}
             if known:
                 resolved.append((subscription, known))
+                for origin in known:
+                    if origin not in subscription.limits and site_of(origin) in ending.unanswered:
+                        subscription.end_unconfirmed(origin)
         if resolved:
             session.resolve_ends(resolved)
             self._output.report(EndsChanged(session))
@@ -150,7 +153,6 @@ class SubscriptionEnds:
         if site in ending.unanswered:
             if self._env.time.now_ms < ending.until or not self._has_read_own_log(ending, reached):
                 return None
-            ending.subscription.end_unconfirmed(origin)
         if origin not in session.gates:
             return seen
         covered = self._coverage.covered_from(session, origin)

@@ -267,6 +267,20 @@ def test_subscription_that_ends_during_an_unanswered_request_gets_a_request_of_i
     assert not is_held(harness)
 
 
+def test_a_site_that_answers_late_but_before_the_end_is_known_confirms_it() -> None:
+    harness = subscribed(neighbour=True)
+    session = harness.engine.sessions[SESSION]
+    unsubscribe(harness)
+    harness.read_log()
+    # Nobody knows from where on the log is complete: the registration was lost.
+    harness.engine.state.registered.clear()
+    harness.engine.coverage.broken(session)
+    harness.pass_time(2 * LOG_END_MS)
+    assert is_held(harness) and B in session.gates
+    answer(harness, asked(harness)[0], 4)
+    assert session.ended[0].unconfirmed_ends == set()
+
+
 def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any_further() -> None:
     """Else whoever takes the session over asks how far the logs go then, and all that came meanwhile matches."""
     harness = subscribed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chaos.simulator.environment.environment import Environment
+from waypost.clock import NEVER
 from waypost.facts import Fact, FactKind, RemovalPolicy
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
@@ -33,7 +34,7 @@ def _violations(world: Environment, fact: Fact, coordinate: Coordinate) -> list[
         most = _most_held(world, fact.session)
         full = most > (queue.max_count or 0)
         return [] if full else [f"REMOVED {fact.session} {coordinate}, and its queue has {most} at most"]
-    policies = [policy for policy in world.policies.get(fact.session, []) if matches(policy.expression, record)]
+    policies = [policy for _, policy in world.policies.get(fact.session, []) if matches(policy.expression, record)]
     if not policies:
         return [f"REMOVED {fact.session} {coordinate}, and nobody had asked for it"]
     # Across a restart ages are kept by the clock that people read: a step forward makes all that is stored older.
@@ -65,10 +66,14 @@ def excused(world: Environment, session: str) -> set[Coordinate]:
 
 
 def _most_held(world: Environment, session: str) -> int:
-    """Return how many notifications all subscriptions that the session ever had can hold at most, together."""
+    """Return how many notifications all subscriptions that the session ever had can hold at most, together.
+
+    A maximum count bounds what a subscription holds until its end; what it matched is owed from then on.
+    """
+    ended = {name.partition("'")[0] for name in world.ended.get(session, ())}
     return sum(
-        min(_number(world, policy.expression), policy.max_count or len(world.published_at))
-        for policy in world.policies.get(session, [])
+        min(_number(world, policy.expression), (policy.max_count if name not in ended else None) or NEVER)
+        for name, policy in world.policies.get(session, [])
     )
 
 

@@ -374,8 +374,8 @@ class Environment(Kernel):
         self.published_before: dict[tuple[str, str], PublishedBefore] = {}
         """(session, subscription) -> what was published before it was asked to end."""
         self.reused_names = ReusedNames()
-        self.policies: dict[str, list[Policy]] = {}
-        """Session -> all retention policies that it ever had."""
+        self.policies: dict[str, list[tuple[str, Policy]]] = {}
+        """Session -> the retention policies that its subscriptions ever had, each with the id of the subscription."""
         self.queues: dict[str, Queue] = {}
         """Session -> its bounded queue, if it has one."""
         self.deletions: dict[str, dict[Origin, int]] = {}

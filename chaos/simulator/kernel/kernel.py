@@ -36,7 +36,7 @@ class Kernel:
     """A clock, a heap of actions, a source of chance, and the trace.
 
     Args:
-        seed: of delays and all random events; None: there are none, and every delay is 1 ms.
+        seed: of delays and all random events; None: nothing happens by chance, and every delay is 1 ms.
     """
 
     def __init__(self, seed: int | None) -> None:
@@ -112,8 +112,10 @@ class Kernel:
     # ------------------------------------------------------------ chance
 
     def chances(self, probability: float) -> bool:
-        """Draw from the random source of the run whether something of this probability, from 0 to 1, happens now."""
-        return probability > 0 and self.rng.random() < probability
+        """Draw from the random source of the run whether something of this probability, from 0 to 1, happens now; False
+        without a seed.
+        """
+        return self.seed is not None and probability > 0 and self.rng.random() < probability
 
     def salt(self) -> int:
         """Return 1, 2, 3, ...: another number each time."""

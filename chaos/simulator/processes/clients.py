@@ -590,7 +590,7 @@ class Client:
             secrets: by which notifications are let through; None: those that the subscription has, or none.
         """
         policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
-        self.world.policies.setdefault(self.session or self.name, []).append(policy)
+        self.world.policies.setdefault(self.session or self.name, []).append((subscription, policy))
         self.requests[subscription] = expression
         self.open.add(subscription)
         history = self.world.secrets[self.identity[0], subscription]

@@ -273,7 +273,7 @@ class EffectRunner:
             away = world.clock.time_ms < self._node.deaf_until or not world.registry_answers()
             # Its watch has broken; until it has all rows again nothing is claimed, as in federation/etcd/registry.py.
             away = away or (writes and self._node.loaded != world.registry.restored)
-            if away or (lost and world.seed is not None and world.chances(0.5)):
+            if away or (lost and world.chances(0.5)):
                 lost = True
             else:
                 answer = self._act(effect)
