@@ -35,8 +35,7 @@ class Backlog:
         moved_s: seconds from the order to drain until the target has all, and the source no session.
         read_s: seconds until the last notification was read.
         read: how many notifications were read.
-        moving_mb: by how many MiB the resident memory was higher during the move than before it, at most; of the source,
-            and of the target.
+        moving_mb: by how many MiB the resident memory was higher while it moved than before, at most: source, target.
         reading_mb: the same during the reading, also above that before the move.
     """
 
