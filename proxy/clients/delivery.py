@@ -61,7 +61,6 @@ class DeliveryHandler:
         for receiver in session.receivers.values():
             if receiver.connection is not None:
                 self._pump(session, receiver)
-        session.retention.displace()
         self._expiry.bound(session)
 
     def to(self, session: Session, receiver: Receiver) -> None:

@@ -68,12 +68,14 @@ class Expiry:
             self._discard(session, session.queue_limits.expired(self._env.time.unix_ms), RemovalPolicy.DEADLINE)
 
     def bound(self, session: Session) -> None:
-        """Discard entries beyond the bounds of the session's queue. Call it after attached receivers were sent what
-        their windows allow.
+        """Apply the maximum counts of subscriptions, then discard entries beyond the bounds of the session's queue: in
+        this order, as what no subscription holds any more does not count for the queue. Call it after attached
+        receivers were sent what their windows allow.
 
-        Discarded entries are attested, and removed when the journal has that. Nothing is done while a receiver waits
+        Discarded entries are attested, and removed when the journal has that. None is discarded while a receiver waits
         for the store or the journal. Where entries in the store are not counted yet, they are read first.
         """
+        session.retention.displace()
         queue_limits = session.queue_limits
         if queue_limits is None or any(receiver.window.is_waiting for receiver in session.receivers.values()):
             return

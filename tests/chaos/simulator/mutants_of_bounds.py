@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from unittest import mock
+
 from federation.links.link_sender import LinkSender
 from federation.ports import Batch
 from proxy.session.receivers import Receiver
 from proxy.session.retention import Retention
+from proxy.session.session import Session
+from proxy.stream.expiry import Expiry
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.identity import SubscriptionId
 from waypost.limits import DELIVERY_BATCH
 
 DISPLACE = Retention._displace
+BOUND = Expiry.bound
 
 
 def _feed_without_end(self: LinkSender, batch: Batch, now_ms: int) -> None:
@@ -25,6 +31,12 @@ def _displace_as_the_furthest(self: Retention, identity: SubscriptionId) -> None
         self.changes = changes
 
 
+def _bound_without_maximum_counts(self: Expiry, session: Session) -> None:
+    is_delivered = all(receiver.window.sent == session.entries.last_number for receiver in session.receivers.values())
+    with nullcontext() if is_delivered else mock.patch.object(Retention, "displace", lambda self: None):
+        BOUND(self, session)
+
+
 MUTANTS = (
     Mutant(
         "a queue counts what nobody holds",
@@ -32,6 +44,13 @@ MUTANTS = (
         replaced(Retention, "_displace", _displace_as_the_furthest),
         ("REMOVED",),
         scenarios=("queue_counts_only_what_is_held",),
+    ),
+    Mutant(
+        "a queue before maximum counts",
+        "where no receiver was sent anything since, a queue discards before subscriptions let go of theirs",
+        replaced(Expiry, "bound", _bound_without_maximum_counts),
+        ("REMOVED",),
+        kept=("99364499",),
     ),
     Mutant(
         "no window of a receiver",
