@@ -477,7 +477,7 @@ def _repeated(world: World, client: Client) -> list[str]:
     """Check that no run of a client was given a notification twice, or one that an earlier run had acknowledged.
 
     A run that has no state of earlier ones may be given again what the service did not know to be acknowledged. Nothing
-    is known of that where the registry was put back to a copy.
+    is known of that where the registry was put back to a copy, or once the session was deleted.
     """
     violations = []
     starts = [run.first for run in client.runs]
@@ -488,8 +488,8 @@ def _repeated(world: World, client: Client) -> list[str]:
         before = {at for _, at, _ in client.delivered[: run.first]}
         violations += [
             f"TWICE {client.name} was given {number} at {at.origin}:{at.offset}, which it had acknowledged"
-            for _, at, number in given
-            if at in before and run.must_not_have(at) and not world.registry.restored
+            for index, (_, at, number) in enumerate(given, run.first)
+            if at in before and run.must_not_have(index, at) and not world.registry.restored
         ]
     return violations
 

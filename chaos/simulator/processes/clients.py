@@ -112,6 +112,8 @@ class Run:
         is_let_in: whether a proxy has let the run in.
         is_stored: whether the owner wrote another checkpoint before that: then no proxy may give again what the
             receiver had acknowledged.
+        deleted_at: the index of the first notification that it was given after its session was deleted, with all that
+            was known of its receivers; None: the session was not deleted.
     """
 
     first: int = 0
@@ -121,11 +123,19 @@ class Run:
     selective: Selective = field(default_factory=Selective)
     is_let_in: bool = False
     is_stored: bool = False
+    deleted_at: int | None = None
 
-    def must_not_have(self, at: Coordinate) -> bool:
-        """Tell whether the service knew, before this run, that the receiver had the notification at a coordinate."""
-        has = at.offset <= self.frontier.get(at.origin, NOTHING) or self.selective.has(*at)
-        return self.is_stored and has
+    def must_not_have(self, index: int, at: Coordinate) -> bool:
+        """Tell whether the service knew, before this run, that the receiver had the notification at a coordinate, and
+        must not give it again.
+
+        Args:
+            index: of what it is given, in :attr:`Client.delivered`.
+            at: the coordinate.
+        """
+        if not self.is_stored or (self.deleted_at is not None and index >= self.deleted_at):
+            return False
+        return at.offset <= self.frontier.get(at.origin, NOTHING) or self.selective.has(*at)
 
 
 class Wire:
@@ -658,6 +668,8 @@ class Client:
 
     def reset(self) -> None:
         """Forget all requests of the client, of which nothing is owed any more: its session was deleted."""
+        if self.runs[-1].deleted_at is None:
+            self.runs[-1].deleted_at = len(self.delivered)
         self.unaware = True
         self.ended.update(self.requests)
         self.promised.clear()
