@@ -41,7 +41,12 @@ LINKS = [("A", "B")]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One move as the client saw it, in milliseconds, and what the proxies said to others meanwhile, in bytes."""
+    """One move as the client saw it, and what the proxies sent to others meanwhile.
+
+    Args:
+        first_ms: milliseconds from the attach to the first delivery, or to its answer if nothing is owed.
+        wire_bytes: bytes between proxies.
+    """
 
     first_ms: float
     gap_ms: float

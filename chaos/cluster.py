@@ -164,7 +164,11 @@ class ProxyProcess:
 
 
 class Cluster:
-    """A federation. As a context manager, of either sort, it starts everything and ends all that it started.
+    """A federation. As a context manager, of either sort, it starts everything, waits until all is ready, and ends all
+    that it started, also where a start fails.
+
+    Entering raises Unreachable: a proxy or a server has ended, or was not ready in time. With `real` it installs the
+    servers that are missing, over the network, or raises a WaypostError.
 
     Args:
         specs: the proxies.

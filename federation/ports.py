@@ -340,7 +340,17 @@ class SiteForgotten:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The watch starts here, or starts again after a compaction: it replaces everything known by earlier events."""
+    """Event of the registry's watch: it starts here, or starts again after a compaction. It replaces everything known
+    by earlier events.
+
+    Args:
+        owners: the rows of all sessions.
+        proxies: the rows of the live proxies.
+        leaders: by name of the link, its leader and how many leaders it has had.
+        drains: by proxy, the order to drain it.
+        links: by pair of sites, the row of their link.
+        tree: the row of the dispatching tree.
+    """
 
     owners: dict[SessionId, Ownership]
     proxies: dict[ProxyId, ProxyRow]

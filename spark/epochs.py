@@ -69,7 +69,12 @@ class Continued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """The log epochs of all site logs. Empty while every log is in its first one."""
+    """The log epochs of all site logs. Empty while every log is in its first one.
+
+    Args:
+        spans: which positions of which log belong to which log epoch.
+        continued: which origin follows on which.
+    """
 
     spans: tuple[Span, ...] = ()
     lost: tuple[LostEnd, ...] = ()

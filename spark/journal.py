@@ -286,7 +286,11 @@ def _writer() -> Column:
 
 
 def proxy_of(writer: str) -> Column:
-    """Return the name of the proxy of which an incarnation has this writer's name, a column; "": it is no proxy's."""
+    """Return, as a column, the name of the proxy of which an incarnation wrote a fact; "": the writer is no proxy.
+
+    Args:
+        writer: the name of the column with the writer, ``proxy/NAME/INCARNATION`` of a proxy.
+    """
     return F.regexp_extract(writer, "^proxy/(.*)/[^/]*$", 1)
 
 

@@ -13,10 +13,17 @@ Finding = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The verdict on a run: "ok", "violated" or "unknown". `owed` and all below it count once for each receiver.
+    """The verdict on a run.
 
-    Attributes:
+    Args:
+        verdict: "ok", "violated" or "unknown".
         counts: code -> number of findings; codes without any are left out.
+        published: how many notifications were published.
+        owed: how many deliveries were owed, once for each receiver; so count the next four.
+        delivered: how many of the owed were delivered.
+        lost: how many are lost.
+        pending: how many are owed to receivers that are away.
+        duplicated: how many were delivered more than once.
         examples: up to MAX_EXAMPLES findings a code, as :data:`spark.schemas.FINDING` has them, nulls left out, the
             worst classes first.
     """

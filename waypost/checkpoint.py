@@ -21,17 +21,27 @@ UNKNOWN_END = 1 << 62
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription, an interval of every origin; `end`, if it has ended, may be UNKNOWN_END (handover rule 7).
+    """A subscription, an interval of every origin.
 
-    `generation` tells it from others of the same id in the session, before and after: ``EPOCH/NUMBER``, the epoch in
-    which it was created, and its number in that epoch.
-
-    `owner`: the receiver that made it. Of its entries numbered below `expired_below` the time to live (`ttl_s`,
-    seconds) has ended; those below `displaced_below` were displaced by newer ones (`max_count`).
-
-    `keys`: its own, and `owner_keys`: its owner's, all public (waypost/keys.py). One that was `replaced` ended because
-    its keys changed: it continues as the next one of its id, which has its policy. `payer`: the client whose bounds it
-    counts for, wherever the session is (proxy/core/cost_budget.py).
+    Args:
+        id: its id, which the client chose.
+        expression: as it was requested.
+        start: by origin, the offset above which it matches.
+        promise_floor: by origin, an offset below which no promise lies.
+        promised: by origin, the offset above which every match is owed.
+        end: by origin, the last offset that it matches; it may be UNKNOWN_END (handover rule 7). None: it is active.
+        owner: the receiver that made it.
+        ttl_s: the time to live of its entries, in seconds; None: no bound.
+        max_count: how many of its newest entries are kept; None: all.
+        expired_below: of its entries numbered below this, the time to live has ended.
+        displaced_below: its entries numbered below this were displaced by newer ones.
+        generation: tells it from others of the same id in the session, before and after: ``EPOCH/NUMBER``, the epoch in
+            which it was created, and its number in that epoch.
+        keys: its own, public (waypost/keys.py).
+        owner_keys: its owner's, public.
+        insecure: whether it also takes what is published as insecure.
+        replaced: it ended because its keys changed: it continues as the next one of its id, which has its policy.
+        payer: the client whose bounds it counts for, wherever the session is (proxy/core/cost_budget.py).
     """
 
     id: SubscriptionId
@@ -124,6 +134,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """The data from which another proxy rebuilds a session; it has no payloads, which are in the site logs.
 
     Readers take the highest (epoch, serial), never the last one written (handover rule 19).
+
+    Args:
+        session: the session.
+        epoch: at which it was written.
+        serial: its number in that epoch, from 0.
+        descriptor: the session, without its entries.
+        acknowledged: by origin, the offset up to which all receivers have what they are owed.
     """
 
     session: SessionId

@@ -147,12 +147,14 @@ class RequestPart(StrEnum):
 
 
 class FilterRequest(InTree, frozen=True, kw_only=True):
-    """A request of filters by a neighbour.
+    """The common fields of :class:`federation.messages.LinkWants`, which a link's leader sends to a proxy of the
+    neighbour, and of :class:`FiltersRequested`, the record of it in the neighbour's log. It is not sent itself. The
+    answer is the `applied_serial` or `refused_serial` of a LinkRecords.
 
     Args:
-        removed: expressions that are not requested any more.
+        removed: canonical texts of filters that are not requested any more, in a CHANGE.
         part: what becomes of the filters that are not named.
-        base: the digest of the filters that a change is one of.
+        base: in a CHANGE, the digest of all filters before it; one with another digest is refused. Else 0.
     """
 
     removed: tuple[str, ...] = ()

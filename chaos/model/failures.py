@@ -75,9 +75,16 @@ def grant(setup: Setup, state: State, index: int) -> State | None:
 
 
 def restart(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after a process of proxy `index` has started with what the disk has, under a new lease.
+    """Return the state after a process of proxy `index` has started with what the disk has, under a new lease; None: a
+    process runs.
 
-    A shadow on the disk is discarded; a staged copy becomes an orphan, any other dormant. None: a process runs.
+    A shadow on the disk is discarded; a staged copy becomes an orphan, an orphan stays one, and any other copy is
+    dormant. Its gate, if it has one, keeps back what the log brings from here on; the interests are registered again.
+
+    Args:
+        setup: the configuration.
+        state: before the start.
+        index: of the proxy.
     """
     proxy = state.proxies[index]
     if proxy.status not in ("down", "dead"):

@@ -40,7 +40,8 @@ TOOL_S = 15
 
 
 class Avahi:
-    """The daemon and its bus, on one host; as a context manager it starts and ends both.
+    """The daemon and its bus, on one host; as a context manager it starts both, waits until they answer, START_S
+    seconds each at most, and ends both. Entering raises Unreachable: one of them did not answer.
 
     Args:
         host: on which they run.

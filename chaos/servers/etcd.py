@@ -99,7 +99,13 @@ class EtcdServer(Server):
 
 
 class EtcdTrio:
-    """Three members: any two of them are a quorum. `members` can be killed, paused and started one by one."""
+    """Three members: any two of them are a quorum. `members` can be killed, paused and started one by one. As a context
+    manager it starts and ends all; entering raises Unreachable, as :meth:`Server.start` does, and leaves none running
+    then.
+
+    Args:
+        data: the folder of their data.
+    """
 
     def __init__(self, data: Path) -> None:
         peers = {name: free_port() for name in ("one", "two", "three")}

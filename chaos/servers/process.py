@@ -38,8 +38,11 @@ class Process:
     """A command that can be started, killed and started again. It dies with this process.
 
     Args:
+        name: for people, in errors.
+        command: the program and its arguments.
         log: the file for its output, which is appended to.
         env: variables beside those of this process.
+        cwd: the folder in which it runs; None: that of this process.
     """
 
     def __init__(

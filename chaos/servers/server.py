@@ -23,7 +23,8 @@ class ServerTls(NamedTuple):
 
 
 class Server(ABC):
-    """A real server on loopback. Its ports are chosen once, so that clients find it again after a restart.
+    """A real server on loopback. Its ports are chosen once, so that clients find it again after a restart. As a context
+    manager it starts and stops; entering raises what :meth:`start` raises.
 
     Args:
         data: the folder of its data, which is kept; None: a temporary one that goes with this object.

@@ -89,8 +89,13 @@ class AccessRequest(SessionRequest):
 
 
 class QueueSet(_Shape):
-    """How much a session stores at most, and what goes when it is more. Null: without a bound; what is not named stays
-    as it was.
+    """The bounds of what a session stores. What is not named stays as it was.
+
+    Args:
+        max_count: in notifications; null: without a bound.
+        max_bytes: in bytes of their bodies; null: without a bound.
+        discard: which goes when it is more: any, fifo, lifo, priority or deadline (:mod:`waypost.queue`).
+        deadlines: whether notifications go at their own deadlines.
     """
 
     max_count: int | None = _unsaid(None, ge=1, le=MAX_STORED)
@@ -100,7 +105,13 @@ class QueueSet(_Shape):
 
 
 class ReliabilitySet(_Shape):
-    """What the receivers of a session may not exceed, from their next attach on; what is not named stays as it was."""
+    """The levels that the receivers of a session may not exceed, from their next attach on. What is not named stays as
+    it was. Persistent events over a best-effort connection are refused.
+
+    Args:
+        events: of what is stored for a receiver that is away.
+        connection: of the connection to a receiver.
+    """
 
     events: Degree = _unsaid("persistent")
     connection: Degree = _unsaid("persistent")
@@ -184,8 +195,30 @@ class Tree(BaseModel):
 
 
 class Status(_Answer):
-    """One page of everything. `troubles`: which part does not answer, in words. `federation`: its identity; "": the
-    proxy has not read the registry's secret yet.
+    """The answer to GET /v1/status: one page of everything. Before the proxy has started, numbers are 0 and lists
+    empty.
+
+    Args:
+        proxy: the name of the proxy that answers.
+        site: its site.
+        federation: its identity; "": the proxy has not read the registry's secret yet.
+        ready: whether new clients are to be sent here.
+        why_not: for people; null: they are.
+        draining: the operator's order to drain this proxy; null: there is none.
+        troubles: by dependency that does not answer, what is known of it, in words.
+        log_epoch: of the site log.
+        position: the offset up to which the site log is read.
+        frontier: by origin, up to where the site has everything that it requested.
+        proxies: the live proxies of the federation.
+        leading: the neighbours whose link this proxy leads.
+        tree: the dispatching tree in the site's log; null: there is none.
+        unsettled: how many things are not on record yet; 0: all is.
+        sessions: how many sessions have a copy here, served or not.
+        peer_bytes: bytes that were sent to other proxies since the start.
+        relayed: how many clients are relayed, from here or to here.
+        gates: how many origins these copies are to catch up with, counted for each copy.
+        stored: how many notifications these copies have.
+        refused: by name of the reason, how many messages of other proxies were refused.
     """
 
     proxy: str
@@ -211,7 +244,16 @@ class Status(_Answer):
 
 
 class SubscriptionShown(_Shape):
-    """A subscription. `keys`: so many keys belong to it; `insecure`: it also takes what has no key in common."""
+    """A subscription, as its session has it.
+
+    Args:
+        expression: as it was requested.
+        ttl_s: how long what it matches is stored, in seconds; absent: until all receivers have it.
+        max_count: how many of the newest are stored; absent: all, until all receivers have them.
+        owner: the receiver that made it.
+        keys: how many keys belong to it.
+        insecure: whether it also takes what has no key in common with it.
+    """
 
     expression: str
     ttl_s: int | None = None
@@ -222,7 +264,14 @@ class SubscriptionShown(_Shape):
 
 
 class QueueShown(_Shape):
-    """How much a session stores at most, null: without a bound, and what goes when it is more."""
+    """How much a session stores at most, by its own bounds and the proxy's together.
+
+    Args:
+        max_count: in notifications; null: without a bound.
+        max_bytes: in bytes of their bodies; null: without a bound.
+        discard: which goes when it is more: any, fifo, lifo, priority or deadline (:mod:`waypost.queue`).
+        deadlines: whether notifications go at their own deadlines.
+    """
 
     max_count: int | None
     max_bytes: int | None
@@ -234,8 +283,8 @@ class GrantShown(_Shape):
     """The rights of one principal, as a page shows them: never with a password or its hash.
 
     Args:
-        rights: their names.
-        proof: what proves the principal: a password, a token, or nothing but its name.
+        rights: of ``read``, ``subscribe`` and ``administer``.
+        proof: what proves the principal: ``a token``, ``a password`` or ``its name``, which is nothing more.
     """
 
     rights: list[str]
@@ -243,7 +292,15 @@ class GrantShown(_Shape):
 
 
 class ReceiverShown(_Shape):
-    """A receiver. `behind`: so many numbers lie between what it has and the newest; `expiry_s`: of its registration."""
+    """A registered receiver of a session.
+
+    Args:
+        attached: whether a client is attached by its name.
+        behind: how many numbers lie between what it has acknowledged and the newest entry.
+        expiry_s: how long its registration lasts while it is away, in seconds; null: for ever.
+        reliability: its levels, as ``EVENTS events, CONNECTION connection``.
+        order: which notification the application gets first: any, fifo, priority or deadline.
+    """
 
     attached: bool
     behind: int
@@ -256,9 +313,23 @@ SessionState = Literal["shadow", "staged", "dormant", "serving", "frozen", "orph
 
 
 class SessionShown(_Shape):
-    """`url`: where its owner is, which alone knows what is null here. `registered`: the number of registered receivers,
-    attached or away; `attached`: so many of them are attached now. `state`: elsewhere: another proxy owns it; unserved:
-    that one has no lease.
+    """A session. Only its owner knows what is null here.
+
+    Args:
+        session: its name.
+        owner: the proxy that the registry names.
+        url: the address of the owner; null: it has no lease.
+        epoch: of the ownership.
+        state: the role of the copy that is here; elsewhere: another proxy owns it; unserved: that one has no lease.
+        stored: how many notifications are stored.
+        attached: how many receivers are attached now.
+        registered: how many receivers are registered, attached or away.
+        subscriptions: by id.
+        expiry_s: after how many seconds without a receiver it is deleted; null: never, or not known.
+        queue: the bounds of what it stores; null: there are none, or they are not known.
+        reliability: the levels that its receivers may not exceed, as ``EVENTS events, CONNECTION connection``.
+        registrations: by name of the receiver.
+        access: by principal, "" for clients that name none; empty: everybody has all rights.
     """
 
     session: str
@@ -306,7 +377,7 @@ class Deleted(_Answer):
 
 
 class HandoverShown(_Shape):
-    """One that runs, or ended lately. `outcome`, `cause` and `why` are empty while it runs."""
+    """A handover that runs, or ended lately, as :class:`proxy.core.transfer_record.TransferView` describes it."""
 
     session: str
     transfer: str
@@ -328,17 +399,31 @@ class HandoverShown(_Shape):
 
 
 class Handovers(_Answer):
-    """The handovers of one proxy, those that run and the last ones that ended."""
+    """The answer to GET /v1/handovers: the handovers of the proxy that answers, those that run and the last ones that
+    ended, the latest first.
+
+    Args:
+        proxy: the name of the proxy.
+        handovers: of either role; of each at most TRANSFERS_SHOWN that have ended.
+    """
 
     proxy: str
     handovers: list[HandoverShown]
 
 
 class LinkFrom(_Shape):
-    """What comes from a neighbour. `leads`: this proxy leads it, by the `phase` of its end, and pulls from `peer`.
-    `leader`: the proxy of this site that leads it; null: none does. `filters`: so many are requested there, and are in
-    force if `answered`; `covered`: so many others are needed, and come with these. `origins`: those that come over it,
-    and how far each has come.
+    """What comes from a neighbour.
+
+    Args:
+        leads: whether this proxy leads it.
+        leader: the proxy of this site that leads it; null: none does.
+        phase: of this proxy's end: resting, unreached, electing, waiting, pausing, syncing, naming or pulling.
+        peer: the neighbour's proxy from which it pulls; null: none.
+        silent_ms: for how long nothing has come from it, in milliseconds; null: nothing is pulled.
+        filters: how many filters are requested there.
+        covered: how many others are needed, and come with these.
+        answered: whether what was requested is in force.
+        origins: by origin that comes over it, the offset up to which it has come.
     """
 
     leads: bool
@@ -353,9 +438,14 @@ class LinkFrom(_Shape):
 
 
 class LinkTo(_Shape):
-    """What this proxy sends to a neighbour, whose proxy `peer` has opened it. `behind`: records of our log that were
-    not read for it yet; `under_way`: sent and not acknowledged; `filters`: of the neighbour here; `lags`: by origin,
-    the offsets that it was not told of.
+    """What this proxy sends to a neighbour.
+
+    Args:
+        peer: the neighbour's proxy that has opened the link here.
+        behind: how many records of our log were not read for it yet.
+        under_way: how many records were sent and not acknowledged.
+        filters: how many filters the neighbour has here.
+        lags: by origin, the number of offsets that it was not told of.
     """
 
     peer: str
@@ -366,8 +456,14 @@ class LinkTo(_Shape):
 
 
 class LinkShown(_Shape):
-    """A link. `in_tree`: everything goes over it; else it stands by. `puller`: the neighbour's proxy that leads the
-    other direction; null: none does. `to` is null where another proxy sends to it, or nobody does.
+    """A link of the site.
+
+    Args:
+        neighbour: the site at its other end.
+        in_tree: everything goes over it; else it stands by.
+        puller: the neighbour's proxy that leads the other direction; null: none does.
+        from_: what comes from the neighbour.
+        to: what this proxy sends to it; null: another proxy does, or nobody.
     """
 
     neighbour: str

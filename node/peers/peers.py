@@ -69,7 +69,16 @@ class PeerChallenge(msgspec.Struct, frozen=True, tag="peer-challenge"):
 
 
 class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
-    """The caller's answer to a :class:`PeerChallenge`: who it is, whom it wants, and its proof of both."""
+    """The caller's answer to a :class:`PeerChallenge`: who it is, whom it wants, and its proof of both.
+
+    Args:
+        version: of the protocol between proxies.
+        proxy: the name of the caller.
+        incarnation: of the caller.
+        callee: the name of the proxy that it wants.
+        nonce: a random number of the caller, for the callee's proof.
+        proof: the keyed digest of all this and the callee's nonce.
+    """
 
     version: int
     proxy: ProxyId

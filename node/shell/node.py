@@ -779,8 +779,8 @@ class Node:
     def unsettled(self) -> int:
         """The number of things that are not on record yet; 0: all is.
 
-        They are the sessions whose receivers lack something below the last closing marker, and the effects whose facts
-        are not in the journal.
+        They are the sessions whose receivers have not been attested to have all since the last closing marker
+        (:attr:`proxy.engine.Engine.undrained`), and the effects whose facts are not in the journal.
         """
         return (self.engine.undrained if self.engine else 0) + len(self._journal.queue)
 

@@ -35,7 +35,11 @@ class Witnesses:
         """Return the highest offset of the origin that any other live proxy has seen; NOTHING (-1): none, or none
         answered.
 
-        Waits for the answer of every live proxy, WITNESS_S seconds at most. A second call drops answers to the first.
+        Waits for the answer of every live proxy, of those that come up meanwhile too, WITNESS_S seconds at most. Make
+        one call at a time: the result of a call that overlaps with a later one is that of the later one.
+
+        Args:
+            origin: the origin.
         """
         self._request += 1
         self._answers = {}

@@ -160,7 +160,9 @@ class Connection:
         self.principal, self.hash, self.until_ms = admitted.principal, admitted.grant.hash, admitted.until_ms
 
     def detached(self) -> None:
-        """Note that the connection is attached to no session, and waits for none."""
+        """Note that the connection is attached to nothing any more: it forgets its session, its receiver and an attach
+        that waits.
+        """
         self.session = self.receiver = None
         self.attach_answered()
 

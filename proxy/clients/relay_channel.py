@@ -17,7 +17,16 @@ OUT_OF_SEQUENCE = "wrong number of a relay"
 
 @dataclass(slots=True, kw_only=True)
 class RelayChannel:
-    """One end of a relay: the numbers of messages sent and received. Times in ms of the engine's clock."""
+    """One end of a relay: the numbers of messages sent and received, each from 1. Times in ms of the engine's clock.
+
+    Args:
+        sent: the number of the last message that was sent.
+        received: all messages up to this number have come.
+        early: by number, messages that came before an earlier one.
+        last_received_ms: when the last message came.
+        last_sent_ms: when the last message was sent.
+        confirmed: the other end has all messages up to this number.
+    """
 
     sent: int = 0
     received: int = 0

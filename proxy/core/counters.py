@@ -37,7 +37,14 @@ class Histogram:
 
 
 class Handover(NamedTuple):
-    """The labels under which a transfer is counted, of a few fixed words; `cause` is empty for a committed one."""
+    """The labels under which a transfer is counted.
+
+    Args:
+        role: source or target.
+        trigger: one of :data:`handover.messages.TRIGGERS`, or "other".
+        outcome: one of those of proxy/core/transfer_record.py.
+        cause: that of its Ending; "": it was committed.
+    """
 
     role: str
     trigger: str

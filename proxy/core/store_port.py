@@ -18,11 +18,18 @@ NOWHERE: Mapping[Origin, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSession:
-    """A session without its entries.
+    """A session as it is stored, without its entries.
 
-    `gates`: origin -> last offset seen, where that does not follow from the position in the log: gated, or seen further
-    than the log has brought here; None: not known. `source`: of a staged copy, the proxy that handed it over.
-    `descriptor` None: it is as the store has it, which has the session.
+    Args:
+        id: its name.
+        epoch: of the copy.
+        role: the name of a :class:`proxy.session.session.Role`.
+        descriptor: None: it is as the store has it, which has the session.
+        first_number: that of the first entry that is kept.
+        next_number: that of the next entry.
+        gates: origin -> last offset seen, where that does not follow from the position in the log: gated, or seen
+            further than the log has brought here; None: not known.
+        source: of a staged copy, the proxy that handed it over; "": it is none.
     """
 
     id: SessionId

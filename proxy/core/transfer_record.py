@@ -12,7 +12,12 @@ from waypost.identity import Incarnation, ProxyId, SessionId
 
 
 class Ending(NamedTuple):
-    """Why a transfer came to nothing: by which of a few names it is counted, and in words."""
+    """Why a transfer came to nothing.
+
+    Args:
+        cause: by which it is counted, of the few words of the constants below.
+        why: for people.
+    """
 
     cause: str
     why: str
@@ -76,11 +81,26 @@ class TransferRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferView:
-    """One transfer, as operators see it.
+    """One transfer, as operators see it. Times are in milliseconds.
 
-    `outcome`, `cause` and `why` are empty while it runs. `age_ms` is how long it runs, or ran, `phase_ms` how long it
-    is in its phase, and `phases_ms` how long it was in each before. `entries` and `bytes` are of the whole copy,
-    `pre_copied` says how many of the entries went before the freeze.
+    Args:
+        session: the session.
+        transfer: the name of the transfer.
+        role: of this proxy: source or target.
+        peer: the other proxy.
+        epoch: of the session at its source.
+        trigger: why it was begun: one of :data:`handover.messages.TRIGGERS`, or "other".
+        phase: the state of its machine, in lower case.
+        outcome: one of the outcomes above; "": it runs.
+        cause: the `cause` of its Ending; "": it runs, or was committed.
+        why: the `why` of its Ending.
+        began_at_ms: when it began, in Unix time.
+        age_ms: how long it runs, or ran.
+        phase_ms: how long it is in its phase.
+        phases_ms: how long it was in each phase before.
+        entries: how many notifications of the copy were carried so far.
+        bytes: their size.
+        pre_copied: how many of them went before the freeze.
     """
 
     session: SessionId

@@ -54,7 +54,13 @@ from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
 
 @dataclass(frozen=True, slots=True)
 class PartialCopy:
-    """The part of a copy that a transfer brought before it came to nothing: the next one need not bring it again."""
+    """The part of a copy that a transfer brought before it came to nothing: the next one need not bring it again.
+
+    Args:
+        shadow: the session, with the entries that came.
+        copy: the name of the copy.
+        until_ms: how long it is kept, by the engine's clock.
+    """
 
     shadow: Session
     copy: str

@@ -209,11 +209,15 @@ class Session:
         self.copy = self.copy or f"{incarnation}/{self.epoch}"
 
     def begin_rebuilding(self) -> None:
-        """Note that the session was rebuilt from its last checkpoint, and has to catch up with every origin."""
+        """Note that the session was rebuilt from its last checkpoint. Until :meth:`end_rebuilding`, what it catches up,
+        and is older by the time in its log than its subscriptions' times to live, is not stored.
+        """
         self.rebuilding = True
 
     def end_rebuilding(self) -> None:
-        """Note that the session has caught up with every origin since it was rebuilt."""
+        """Note that the session has caught up with every origin since it was rebuilt; what it catches up later counts
+        as young as it can be.
+        """
         self.rebuilding = False
 
     def take_delivered(self, now_ms: int) -> Counter[ProxyId]:

@@ -15,7 +15,12 @@ from waypost.records import Closed
 
 
 class ClosingMarkers:
-    """Appends markers, and attests of each receiver that it has all that is owed below the last one."""
+    """Appends closing markers, each a statement in the site log that its proxy has read the log up to there, and
+    attests of the receivers of a session that they have all that was owed at the last marker.
+
+    Call :meth:`read` for each marker of any proxy that is read from the log, and :meth:`attest_drained` after every
+    step.
+    """
 
     def __init__(self, env: Environment, sessions: SessionTable, output: Output) -> None:
         self._env = env
@@ -26,7 +31,9 @@ class ClosingMarkers:
 
     @property
     def undrained(self) -> int:
-        """The number of sessions with receivers that lack something owed below the last marker."""
+        """The number of sessions that were served at the last marker, and whose receivers have not had everything at
+        one moment since then (:meth:`attest_drained`).
+        """
         return len(self._undrained)
 
     def append(self, on_done: Callable[[int | WaypostError], None]) -> None:
@@ -55,7 +62,12 @@ class ClosingMarkers:
                 self._undrained[session.id] = self._env.frontier(session)
 
     def attest_drained(self) -> None:
-        """Attest the receivers of each session in which all receivers have everything below the last marker by now."""
+        """Attest, of each session that was served at the last marker, that its receivers have everything up to its
+        frontier then.
+
+        It is attested once all receivers of a session without gates have acknowledged the newest entry that is stored,
+        which may be above the marker: while notifications keep coming faster than they are acknowledged, it is not.
+        """
         for identity in list(self._undrained):
             session = self._sessions.serving(identity)
             if session is None:

@@ -129,10 +129,12 @@ class RegistryRestores:
                 )
 
     def began(self, proxy: ProxyId, session: SessionId, *, is_made: bool) -> bool:
-        """Note that a proxy serves a session from now on; one that is made anew must be served by no other proxy.
+        """Note that a proxy serves a session from now on. One that is made anew, in the place of one whose row was lost
+        by the restore, must be served by no other proxy that has a lease and was in touch with the registry for
+        `row_repair_ms`; a breach becomes a violation of the world.
 
-        A breach becomes a violation of the world. A session that goes on after its owner ended may go on from what was
-        before that owner: if that was noted by :meth:`disturbed`, no promise holds any more.
+        A session that goes on after its owner ended may go on from what was before that owner: if that was noted by
+        :meth:`disturbed`, no promise holds any more, and the world has the reason (`World.void`).
 
         Args:
             proxy: the proxy that serves the session.

@@ -21,7 +21,13 @@ SKEW_MS = 3_600_000
 
 @dataclass(slots=True, frozen=True)
 class Faults:
-    """Probabilities from 0 to 1, and the longest extra delay of a handover message in ms."""
+    """Probabilities from 0 to 1, and a delay. The first three are of messages between proxies, but for those of links.
+
+    Args:
+        loss: a message gets lost.
+        double: a message arrives twice.
+        slow_ms: the longest extra delay of a handover message, in milliseconds.
+    """
 
     loss: float = 0.0
     double: float = 0.0
