@@ -249,7 +249,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         self.is_row_lost = False
         """The copy is served only if no changelog of any site has something later: the registry has lost its row."""
         self.checkpoint: Checkpoint | None = None
-        """The session's last one, once it was found."""
+        """The session's last one, or the last one of the epoch of its copy, once it was found."""
         self.chosen = NO_EPOCH
         """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
 
@@ -340,10 +340,11 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
                 | CopyToActivate(row=row)
             ):
                 # Another way: what was known of the way before counts no more.
-                self.row, self.outdated, self.checkpoint, self.chosen = row, None, None, NO_EPOCH
+                self.row, self.outdated, self.chosen = row, None, NO_EPOCH
+                self.checkpoint = self.checkpoint if isinstance(input, CopyToActivate) else None
                 self.may_be_elsewhere, self.is_row_lost = False, isinstance(input, CopyToCheck)
-            case NothingFound(is_certain=is_certain):
-                self.may_be_elsewhere = not is_certain
+            case NothingFound(is_certain=is_certain, checkpoint=checkpoint):
+                self.may_be_elsewhere, self.checkpoint = not is_certain, checkpoint
             case NotHandedOver():
                 self.refusal = input
             case RecordOutdated():
@@ -377,6 +378,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
             return ClaimNext(self.row)
         if kind is CommitCopy:
             return CommitCopy(self.row)
+        if kind is ServeActivated:
+            return ServeActivated(self.checkpoint)
         match input:
             case Found(checkpoint=checkpoint):
                 return TakeOver(self.row, checkpoint)

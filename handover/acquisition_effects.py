@@ -160,7 +160,14 @@ class ClaimNext:
 
 @dataclass(frozen=True, slots=True)
 class ServeActivated:
-    """Effect, without an answer: serve the copy at the epoch that was claimed."""
+    """Effect, without an answer: serve the copy at the epoch that was claimed.
+
+    Args:
+        checkpoint: the last one that an owner wrote at the epoch of the copy; its receivers have acknowledged what it
+            says, which a store that failed may not have. None: none was found.
+    """
+
+    checkpoint: Checkpoint | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,9 +221,11 @@ class NothingFound:
 
     Args:
         is_certain: all could be read.
+        checkpoint: the last one of an owner at the epoch of the copy; None: none was found, or there is no copy.
     """
 
     is_certain: bool
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,7 +318,9 @@ class Acquisitions:
     def _conclude_copy(self, machine: Acquisition, copy: Session, effect: CopyConclusion) -> None:
         """Perform an effect with which the acquisition ends of a session that has a copy here."""
         match effect:
-            case effects.ServeActivated():
+            case effects.ServeActivated(checkpoint=checkpoint):
+                if checkpoint is not None:
+                    copy.learn_acknowledged(checkpoint.descriptor.receivers)
                 self._output.counters.rows_lost += int(machine.row is None)
                 self._served.serve(copy, machine.epoch, facts.OwnedCause.RESTART)
             case effects.ServeCommitted():

@@ -34,7 +34,7 @@ from proxy.session.retention import Matched, Retention
 from proxy.session.stored_notification import Entry, StoredNotification
 from proxy.session.subscription import Subscription
 from waypost.access import Grant
-from waypost.checkpoint import Descriptor, GapRow, Rank, ReceiverTombstone
+from waypost.checkpoint import Descriptor, GapRow, Rank, ReceiverRow, ReceiverTombstone
 from waypost.errors import Internal, LimitExceeded
 from waypost.facts import GapCause
 from waypost.frontier import join
@@ -668,6 +668,21 @@ class Session:
                     break
                 receiver.set_acknowledged(number)
         self.remove_acknowledged()
+
+    def learn_acknowledged(self, rows: Mapping[ReceiverId, ReceiverRow]) -> None:
+        """Raise the frontiers of receivers to those of a checkpoint of the copy's own epoch.
+
+        The changelog has what receivers had acknowledged where the store did not take it (failures, F164). Receivers
+        that are not registered here are left out.
+
+        Args:
+            rows: by receiver, its row in the checkpoint.
+        """
+        for identity, row in rows.items():
+            receiver = self.receivers.get(identity)
+            if receiver is not None:
+                receiver.raise_selectively(row.selective)
+                self.raise_frontier(receiver, row.frontier)
 
     def _begin_with(self, number: int) -> None:
         self.entries.drop_below(number)

@@ -179,7 +179,7 @@ def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
     assert machine.epoch == 5
     assert steps(machine, inputs.CopyToActivate(owned(7))) == [effects.ClaimNext(owned(7))]
     assert machine.epoch == 8
-    assert steps(machine, inputs.Won()) == [effects.ServeActivated()]
+    assert steps(machine, inputs.Won()) == [effects.ServeActivated(None)]
 
 
 def test_copy_that_a_later_owner_has_outdated_is_dropped_once_the_row_was_read() -> None:

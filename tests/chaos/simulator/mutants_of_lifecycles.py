@@ -11,6 +11,7 @@ from node.machines.lifecycle import TABLE, LifecycleState
 from node.machines.runtime import STREAM_TABLE, Runtime, RuntimeEffect, StreamState
 from proxy.core.effects import Attest
 from proxy.core.inputs import EngineInput, LeaseGranted, RecordsRead, RegistryReported
+from proxy.session.session import Session
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
 
 _S = LifecycleState
@@ -64,6 +65,13 @@ def _at_its_end(self: LeaseKeeper, began_ms: int) -> int:
 
 
 MUTANTS = (
+    Mutant(
+        "a restart forgets what the changelog knows",
+        "a copy from a disk that was full goes on from older acknowledgements than those of its last checkpoint",
+        replaced(Session, "learn_acknowledged", lambda self, rows: None),
+        ("TWICE",),
+        kept=("99365318",),
+    ),
     Mutant(
         "believes in a lease for longer than it lasts",
         "a proxy counts on its lease for longer than the registry grants it",
