@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import sys
 from collections.abc import AsyncIterator
@@ -30,6 +31,37 @@ async def main(path, url, noted, first):
 
 asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
 """
+
+
+FULL = """
+import asyncio, contextlib, sys
+from pathlib import Path
+import waypost
+
+async def main(folder, url):
+    async with waypost.open_outbox(folder / "box", "p", proxy=url) as outbox:
+        posted = 0
+        with contextlib.suppress(waypost.StoreFailed):
+            while True:
+                await outbox.post({"n": posted, "text": "x" * 3000})
+                posted += 1
+        with contextlib.suppress(OSError), open(folder / "rest", "wb", buffering=0) as rest:
+            while True:
+                rest.write(bytes(4096))
+        print(posted, flush=True)
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(waypost.StoreFailed):
+                    await outbox.post({"n": -1})
+                    break
+                await asyncio.sleep(0.1)
+            await outbox.wait_sent(60)
+    async with waypost.open_outbox(folder / "box", "p", proxy=url) as outbox:
+        print(outbox.waiting, flush=True)
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+"""
+SMALL_DISK = 'mount -t tmpfs -o size=512k none "$1" && exec "$2" -c "$3" "$1" "$4"'
 
 
 class Heard:
@@ -98,6 +130,28 @@ async def test_killed_producers_and_killed_proxies_lose_and_repeat_no_post(tmp_p
                 if number % 3 == 2:
                     await asyncio.to_thread(dying.start)
             await end(tmp_path, dying.url, deliveries)
+
+
+async def test_outbox_that_has_filled_its_disk_empties_itself_and_takes_posts_again(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    own_mounts = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    with Cluster([ProxySpec(name, "A", {"no-discovery": ""}) for name in ("a1", "a2")], [], tmp_path) as cluster:
+        proxy = cluster.proxies["a1"]
+        async with listening(cluster.proxies["a2"].url) as deliveries:
+            await asyncio.to_thread(proxy.stop)
+            arguments = [*own_mounts, "sh", "-c", SMALL_DISK, "sh", str(disk), sys.executable, FULL, proxy.url]
+            child = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+            assert child.stdout is not None
+            async with asyncio.timeout(2 * TIMEOUT_S):
+                posted = int(await child.stdout.readline())
+                await asyncio.to_thread(proxy.start)
+                waiting = int(await child.stdout.readline())
+                assert (await child.wait(), waiting) == (0, 0)
+                while deliveries.numbers[-1:] != [-1]:
+                    await asyncio.sleep(0.1)
+    assert posted > 50
+    assert deliveries.numbers == [*range(posted), -1]
 
 
 async def test_log_of_the_site_is_away_and_posts_wait_for_it(tmp_path: Path) -> None:

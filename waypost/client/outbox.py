@@ -85,6 +85,10 @@ class Outbox:
         """Whether a proxy has let a producer of this outbox in."""
         self._sending_failure: WaypostError | None = None
         """Why the producer has ended; None: it has not."""
+        self._disk_failure: WaypostError | None = None
+        """Why the disk does not take what nobody waits for; None: it does."""
+        self._removed_at_once = BATCH
+        """So many are removed together: fewer where the disk is full."""
         self._unwritten: list[_Unwritten] = []
         self._acknowledged: dict[int, None] = {}
         """Sequence numbers of what a site log has, and the file has still, in the order of the answers."""
@@ -265,37 +269,70 @@ class Outbox:
         return await asyncio.get_running_loop().run_in_executor(self._disk, call)
 
     async def _store(self, file: OutboxFile) -> None:
-        """Write what is posted, and remove what a site log has."""
+        """Write what is posted, and remove what a site log has. A post does not wait for a removal that the disk has no
+        room for: both are tried, and the post fails, or not.
+        """
         while True:
             await self._has_work.wait()
             self._has_work.clear()
-            if self._federation and not file.federation:
-                await self._until_taken(partial(file.set_federation, self._federation))
-                self._notify()
-            while self._unwritten or self._acknowledged:
+            while self._unwritten or self._acknowledged or self._is_unbound(file):
                 await self._write(file)
-                if removed := list(self._acknowledged)[:BATCH]:
-                    await self._until_taken(partial(file.remove, removed))
-                    for sequence in removed:
-                        del self._acknowledged[sequence]
+                if not (await self._bind(file) and await self._remove(file)):
+                    await self._next_try()
                 self._notify()
+
+    def _is_unbound(self, file: OutboxFile) -> bool:
+        """Tell whether the file is to be bound to the federation of the proxy, and is not yet."""
+        return bool(self._federation) and not file.federation
+
+    async def _bind(self, file: OutboxFile) -> bool:
+        return not self._is_unbound(file) or await self._is_taken(partial(file.set_federation, self._federation))
+
+    async def _remove(self, file: OutboxFile) -> bool:
+        """Remove some of what a site log has: where the disk is full, so few that there is room to do that. Return
+        whether there was.
+        """
+        removed = list(self._acknowledged)[: self._removed_at_once]
+        if not removed:
+            return True
+        if not await self._is_taken(partial(file.remove, removed)):
+            self._removed_at_once = max(1, len(removed) // 2)
+            return len(removed) > 1
+        for sequence in removed:
+            del self._acknowledged[sequence]
+        self._removed_at_once = min(BATCH, 2 * self._removed_at_once)
+        return True
+
+    async def _next_try(self) -> None:
+        """Wait for RETRY_S, or until there is something to be written."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_S):
+                while not self._unwritten:
+                    await self._has_work.wait()
+                    self._has_work.clear()
+
+    async def _is_taken(self, call: Callable[[], None]) -> bool:
+        """Tell whether the disk takes a change; where it is full, or does not answer, that is the trouble from then on.
+
+        Raises:
+            StoreDamaged: the file is not as it was written.
+        """
+        try:
+            await self._on_disk(call)
+        except StoreDamaged:
+            raise
+        except StoreFailed as error:
+            self._sending_failure = self._disk_failure = error
+            self._notify()
+            return False
+        if self._sending_failure is self._disk_failure:
+            self._sending_failure = self._disk_failure = None
+        return True
 
     async def _until_taken(self, call: Callable[[], None]) -> None:
         """Write what nobody waits for, again and again while the disk is full, or does not answer."""
-        failure: StoreFailed | None = None
-        while True:
-            try:
-                await self._on_disk(call)
-            except StoreDamaged:
-                raise
-            except StoreFailed as error:
-                self._sending_failure = failure = error
-                self._notify()
-                await asyncio.sleep(RETRY_S)
-            else:
-                if failure is not None and self._sending_failure is failure:
-                    self._sending_failure = None
-                return
+        while not await self._is_taken(call):
+            await asyncio.sleep(RETRY_S)
 
     async def _write(self, file: OutboxFile) -> None:
         """Write the first ones of what is posted; they stay in `_unwritten` until they are answered."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from waypost.errors import BadArgument, LimitExceeded, NotFound, StoreDamaged, S
 from waypost.identity import new_secret
 from waypost.keys import Key
 
-APPLICATION_ID, FORM = 0x57504F42, 1
+APPLICATION_ID, FORM = 0x57504F42, 2
 """What SQLite's header says of the file, and the version of its tables."""
 _TABLES = """
 CREATE TABLE identity (
@@ -32,7 +32,10 @@ CREATE TABLE waiting (
     checksum INTEGER NOT NULL
 );
 CREATE TABLE refused (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL);
+CREATE TABLE reserve (room BLOB NOT NULL);
 """
+RESERVE_BYTES = 65_536
+"""The room on the disk that an outbox keeps to remove notifications, one by one, when the disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ class OutboxFile:
     def _open(self, producer: str | None) -> None:
         self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._database.execute("PRAGMA synchronous = FULL")
+        # The rollback journal keeps its room: a removal has to have some.
+        self._database.execute("PRAGMA journal_mode = PERSIST")
         with self._transaction():
             (application,) = self._database.execute("PRAGMA application_id").fetchone()
             (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -120,6 +125,7 @@ class OutboxFile:
                 self._database.execute(f"PRAGMA user_version = {FORM}")
                 values = (producer, new_secret(), "", 0, 0)
                 self._database.execute("INSERT INTO identity VALUES (?, ?, ?, ?, ?, ?)", (*values, _check_of(values)))
+                self._database.execute("INSERT INTO reserve VALUES (zeroblob(?))", (RESERVE_BYTES,))
             (form,) = self._database.execute("PRAGMA user_version").fetchone()
             if form != FORM:
                 raise BadArgument(f"{self._path} has form {form}, and this release knows {FORM}", field="path")
@@ -135,6 +141,16 @@ class OutboxFile:
             ).fetchone()
             if self.count != known:
                 raise StoreDamaged(f"{self._path} has {self.count} of the {known} notifications that wait in it")
+        self._reserve()
+
+    def _reserve(self) -> None:
+        """Have the rollback journal as large as RESERVE_BYTES, by a change of so many; where the disk is full, the next
+        opening does.
+        """
+        journal = self._path.with_name(f"{self._path.name}-journal")
+        if not journal.exists() or journal.stat().st_size < RESERVE_BYTES:
+            with suppress(StoreFailed), self._translated(), self._transaction():
+                self._database.execute("UPDATE reserve SET room = randomblob(?)", (RESERVE_BYTES,))
 
     def _check_integrity(self) -> None:
         (found,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
