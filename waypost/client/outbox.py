@@ -88,7 +88,7 @@ class Outbox:
         self._disk_failure: WaypostError | None = None
         """Why the disk does not take what nobody waits for; None: it does."""
         self._removed_at_once = BATCH
-        """So many are removed together: fewer where the disk is full."""
+        """How many are removed together: fewer where the disk is full."""
         self._unwritten: list[_Unwritten] = []
         self._acknowledged: dict[int, None] = {}
         """Sequence numbers of what a site log has, and the file has still, in the order of the answers."""
