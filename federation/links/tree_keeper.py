@@ -154,7 +154,7 @@ class TreeKeeper:
         ]
         leaves = {site for link in self._links.values() if not link.removed for site in link.leaves}
         wanted = choose_edges(present, up, leaves)
-        if wanted == present and self.row.epoch >= self._state.tree.epoch:
+        if wanted == present and not self._has_gone_back:
             self._wanted, self._claim_ms = None, NEVER
             return
         if wanted != self._wanted:
@@ -163,6 +163,14 @@ class TreeKeeper:
         if not self._is_claiming:
             pause_ms = self._pause_ms(set(present).difference(wanted), self._since_ms)
             self._claim_ms = self._since_ms + pause_ms + self._jitter_ms
+
+    @property
+    def _has_gone_back(self) -> bool:
+        """Whether the registry's row is not that of the tree which the log has entered, nor of a later one: the registry
+        was restored from an older copy, and a site whose log had lost its end may have claimed the same epoch anew.
+        """
+        tree, row = self._state.tree, self.row
+        return row.epoch < tree.epoch or (row.epoch == tree.epoch > 0 and row.links != tree.edges)
 
     def _pause_ms(self, failed: Collection[Edge], since_ms: int) -> int:
         if not failed:

@@ -82,6 +82,13 @@ def _not_after_a_repair() -> Iterator[None]:
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "takes a tree of the same epoch for its own",
+        "a registry that has gone back, and was given another tree of the epoch that the log is in, is not corrected",
+        replaced(TreeKeeper, "_has_gone_back", property(lambda self: self.row.epoch < self._state.tree.epoch)),
+        ("STUCK",),
+        kept=("99340819",),
+    ),
+    Mutant(
         "forgets a site at once",
         "a site is forgotten before the new owners of its sessions have written a checkpoint",
         replaced(OwnershipStability, "look", _look_at_leases_alone),
