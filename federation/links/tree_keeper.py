@@ -166,7 +166,7 @@ class TreeKeeper:
 
     @property
     def _has_gone_back(self) -> bool:
-        """Whether the registry's row is not that of the tree which the log has entered, nor of a later one: the registry
+        """Whether the registry's row is neither that of the tree that the log has entered nor a later one: the registry
         was restored from an older copy, and a site whose log had lost its end may have claimed the same epoch anew.
         """
         tree, row = self._state.tree, self.row
