@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
         The exit status: 0 after a signal, 2: there is more than one word, or an option.
     """
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        print("usage: python -m chaos.servers [FOLDER], in which they store; none: a temporary one", file=sys.stderr)
+        print("usage: at most one argument, the folder in which they store; none: a temporary one", file=sys.stderr)
         return 2
     folder = Path(words[0]) if words else None
     ends = {signal.SIGINT, signal.SIGTERM}
