@@ -696,7 +696,11 @@ class MemoryChangelogStorage(Fallible):
 
 
 class MemoryChangelog:
-    """A handle of a changelog in memory: a :class:`federation.ports.Changelog`."""
+    """A handle of a changelog in memory: a :class:`federation.ports.Changelog`.
+
+    Args:
+        storage: what is written, which all handles of the changelog share, and which outlives them.
+    """
 
     def __init__(self, storage: MemoryChangelogStorage) -> None:
         self._storage = storage

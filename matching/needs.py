@@ -124,7 +124,7 @@ def parts(tree: Node) -> list[list[Leg]]:
 
 
 def read(node: Node, truth: bool) -> Reading:
-    """Return the keys of a test: every notification for which the test has this truth hits one of them.
+    """Return the index keys of a test: every notification for which the test has this truth hits one of them.
 
     Args:
         node: the test.
@@ -132,7 +132,8 @@ def read(node: Node, truth: bool) -> Reading:
             neither.
 
     Returns:
-        `keys` is None where no keys are known, and empty if the test never has that truth.
+        `keys` is None where no keys are known, and empty if the test never has that truth; `exact`: whether a
+            notification that hits one of them has it.
     """
     return _Reader()._of(node, truth)
 

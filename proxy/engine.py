@@ -172,8 +172,8 @@ class Engine:
         first: the offset of the first record that the site log still has.
         known: a snapshot of the site's state, used where the log does not reach back to the store's position (handover
             rule 25); None: there is none.
-        is_intact: whether the store was written from this log; else its sessions catch up all origins (handover rule
-            27).
+        is_intact: whether the proxy may read on where its store ends; else its sessions catch up all origins (handover
+            rule 27).
         log_epoch: the log epoch of the record at `first`, used where nothing is known of the records before it.
     """
 

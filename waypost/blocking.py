@@ -278,6 +278,7 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
 
         Raises:
             Refused: these are no keys, there are too many, or the receiver may not subscribe.
+            LogUnavailable, StoreFailed: the change could not be written; the keys may be in force.
             Unreachable: no answer came within `timeout_s`, or the receiver was closed; the keys may be changed.
         """
         self._call(self._client.set_keys(subscribing=subscribing, publishing=publishing))
@@ -307,6 +308,7 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
 
         Raises:
             Refused: the grants are not valid, or the caller may not administer the session, or could not do so again.
+            LogUnavailable, StoreFailed: the change could not be written; the access may be in force.
             Unreachable: no answer came within `timeout_s`, or the receiver was closed; the access may be changed.
         """
         self._call(self._client.set_access(grants, password=password))

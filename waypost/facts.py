@@ -96,7 +96,7 @@ class Departure(StrEnum):
     OPERATOR = "operator"
     """An operator asked for it."""
     EXPIRED = "expired"
-    """The registration ended: the receiver was not attached for as long as it had said."""
+    """The receiver was not attached for its expiry, which a best-effort connection always has."""
 
 
 class RemovalPolicy(StrEnum):

@@ -32,10 +32,19 @@ DEGREES: tuple[Degree, ...] = ("best-effort", "persistent")
 
 
 class Reliability(msgspec.Struct, frozen=True, array_like=True):
-    """One cell of the table above.
+    """How much of what is kept for a receiver outlives the process that keeps it. It is set for a proxy, a session and
+    a receiver; the lower of each property is in force. A handover loses nothing in any case.
+
+    Args:
+        events: ``persistent``: what waits for the receiver is stored. ``best-effort``: it is in memory alone; where the
+            process ends, it is lost, and the receiver is told of the gap.
+        connection: ``persistent``: the registration stays until the receiver gives it up, or its expiry is over.
+            ``best-effort``: it ends BEST_EFFORT_EXPIRY_S seconds after the client has gone, at most, and with the
+            process.
 
     Raises:
-        BadArgument: a value is no degree, or persistent events are combined with a best-effort connection.
+        BadArgument: a value is no degree, or persistent events are combined with a best-effort connection, where nobody
+            would be left to have them.
     """
 
     events: Degree = "persistent"

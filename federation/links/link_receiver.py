@@ -86,16 +86,24 @@ Answer = TypeVar("Answer")
 
 
 class Phase(Enum):
-    """The phases of a receiving end; the table above has their transitions."""
+    """The phases of a receiving end."""
 
     RESTING = "resting"
+    """It waits for a lease."""
     UNREACHED = "unreached"
+    """It waits for the neighbour's grant of a lease of the link."""
     ELECTING = "electing"
+    """It waits for the registry's answer: does it lead?"""
     WAITING = "waiting"
+    """Another proxy leads, or nobody is known to: it waits until the registry is to be asked again."""
     PAUSING = "pausing"
+    """It leads, and waits until it is to open the link."""
     SYNCING = "syncing"
+    """It waits for the fold of all that the log has, to open with its frontier."""
     NAMING = "naming"
+    """It waits for the fold of the record that names its epoch."""
     PULLING = "pulling"
+    """The link is open: records arrive."""
 
 
 _P = Phase
@@ -123,7 +131,7 @@ class ReceiverView(NamedTuple):
     Args:
         neighbour: the site that sends.
         leads: whether this proxy leads the link.
-        phase: as the table above names it.
+        phase: the value of its :class:`Phase`.
         stands_by: whether nothing is to come over the link: it is not in the dispatching tree.
         peer: the proxy there that sends; None: it does not pull.
         silent_ms: time since the last message; None: it does not pull.

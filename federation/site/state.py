@@ -245,7 +245,7 @@ class SiteState:
         Args:
             first: the offset of the first record that the log keeps.
             known: the snapshot of the changelog; None: there is none.
-            log_epoch: of the first record, where there is no snapshot.
+            log_epoch: of the record at `first`; used where there is no snapshot.
         """
         if known is not None and known.position > self.position:
             self._restore(known)

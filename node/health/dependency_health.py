@@ -209,7 +209,9 @@ class DependencyHealth:
 
 
 def dependency_of(error: Unreachable) -> str:
-    """Return the name of the dependency that did not answer: by the error's type, or its `field`, or "another site"."""
+    """Return the name of the dependency that did not answer: by the error's type, or its `field`, or "another site". A
+    LogUnavailable of a changelog or a journal counts as the site log's: the caller names those itself.
+    """
     match error:
         case RegistryUnavailable():
             return Dependency.REGISTRY

@@ -15,9 +15,10 @@ class Condition:
     Args:
         name_taken_at: the address of the process that has our name; "": none has it.
         has_lease: the lease holds now. A registry that is away for longer than that ends it.
-        is_watching: the registry was read, and its watch goes on.
+        is_watching: all rows of the registry were read once since the start; a watch that breaks later does not change
+            that.
         health: the dependencies that are missing, by name.
-        appends_fail: an append to the site log has failed a moment ago, and none has succeeded since.
+        appends_fail: the site log counts as missing for appends, and one has failed lately.
         stalled: what has not moved on that must, in words; "": nothing.
         is_drained: an operator has the node emptied.
     """

@@ -38,10 +38,10 @@ UNREACHED_MS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """A peer to which no connection could be made, again and again.
+    """A peer to which no connection could be made lately.
 
     Args:
-        since_ms: the first attempt that failed since one succeeded, by the node's clock.
+        since_ms: the first attempt that failed since one succeeded, or since a longer pause, by the node's clock.
         last_ms: the last one.
         why: where the peer was looked for, and what came of that.
     """

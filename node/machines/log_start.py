@@ -81,12 +81,14 @@ class LogStart:
 
     Args:
         first: the offset of the log's first record.
-        known: the state of the site up to an offset, for a proxy that cannot go on from its store; None: it goes on
-            from its store, or nothing is known of the site.
-        is_intact: whether the store was read from this very log; else the sessions catch up all origins.
+        known: the state of the site up to an offset, for a proxy that cannot go on from its store; it may end below
+            `first`, and the records between are lost. None: the proxy goes on from its store, or nothing is known of
+            the site.
+        is_intact: whether the proxy may read on where its store ends, which may be empty; else it begins anew, and its
+            sessions catch up all origins.
         federation: the identity of the federation.
         row: the identity of the log, as the registry has it now.
-        log_epoch: of the log's first record.
+        log_epoch: of the record at `first`; where the log still has the record that was read last, of that one.
         why: the reason why a log epoch ended, for operators; empty: none did.
     """
 

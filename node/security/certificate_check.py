@@ -26,12 +26,14 @@ DAY_MS = 86_400_000
 
 
 class CertificateCheck:
-    """Checks the certificate, and reports what is wrong with it to `health`.
+    """Checks the node's own certificate, and reports what is wrong with it to `health`. Call :meth:`renew` and
+    :meth:`check` again and again.
 
     Args:
         files: of the certificate.
         tls: the proxy's contexts, made from these files.
         url: the address at which other proxies reach this one.
+        health: of the node.
     """
 
     def __init__(self, files: TlsFiles, tls: Tls, url: str, health: DependencyHealth) -> None:

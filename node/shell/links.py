@@ -75,8 +75,11 @@ class Links:
         return self._endpoints.neighbours
 
     def log_answers(self, answers: bool) -> None:
-        """Tell the links whether our site's log answers, and perform what follows: while it does not, nothing can be
-        forwarded.
+        """Tell the links whether our site's log answers, and perform what follows: while it does not, neighbours are
+        granted no lease, and give the links to this proxy up.
+
+        Args:
+            answers: whether it answers now.
         """
         self._step(LogAnswers(answers))
 

@@ -161,9 +161,15 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self.perform(incoming, transfer.state, transfer.begin())
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
-        """Take a message of a source. One that belongs to no transfer is refused and counted.
+        """Take a message of a source. One that belongs to no transfer here is refused; it is counted, but for one of a
+        transfer that has ended lately.
 
-        Frozen of such a transfer is answered with Aborted, unless the session is served here by now (handover rule 5).
+        Frozen of such a transfer is answered with Aborted, unless this proxy owns the session by the registry's row, or
+        has a copy of a later epoch (handover rule 5).
+
+        Args:
+            sender: the proxy that sent it, which the caller has verified.
+            message: the message.
         """
         incoming = self.running.get(message.session)
         violation = self.violation(incoming, sender, message)

@@ -211,9 +211,15 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         return _Refusal(f"receiver {message.receiver} is in use in two places")
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
-        """Take a message of a target.
+        """Take a message of a target. Prepare begins a transfer, or is answered with TransferDeclined or
+        TransferRefused.
 
-        One that belongs to no transfer is refused, counted and answered (handover rule 5).
+        Any other that belongs to no transfer here is refused, and answered with TransferRefused, an Aborted with
+        nothing (handover rule 5). It is counted, but for one of a transfer that has ended lately.
+
+        Args:
+            sender: the proxy that sent it, which the caller has verified.
+            message: the message.
         """
         if isinstance(message, Prepare):
             self.prepare(sender, message)

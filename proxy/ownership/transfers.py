@@ -34,7 +34,13 @@ class Transfers:
         self.targets = IncomingTransfers(env, sessions, output, stream, served)
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:
-        """Take a message of a handover from another proxy; a wrong one is refused and counted."""
+        """Take a message of a handover from another proxy. A wrong one is refused, and counted but for one of a
+        transfer that has ended lately.
+
+        Args:
+            sender: the proxy that sent it, which the caller has verified.
+            message: the message.
+        """
         if isinstance(message, Prepare | ChunkStored | Ready | Aborted):
             self.sources.message(sender, message)
         else:

@@ -45,6 +45,7 @@ class AttachOptions:
         window: the number of notifications that may be delivered and not acknowledged.
         session_expiry_s: the session is deleted when no receiver was attached for so many seconds; None: as it was.
         receiver_expiry_s: the registration ends when the receiver was not attached for so many seconds; None: never.
+            Over a best-effort connection it is BEST_EFFORT_EXPIRY_S at most, and never None.
         reliability: of this receiver; None: that of the session.
         session_reliability: of the session from now on; None: as it was.
         queue: the bounds of what the session stores from now on; None: as they were.

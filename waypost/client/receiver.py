@@ -155,8 +155,11 @@ class Receiver(Client):
         Raises:
             BadArgument: the grants are of the wrong type.
             Forbidden: the caller may not administer the session.
-            Refused: the caller could never change the access again, or a principal has no password to keep.
+            Refused: the caller could never change the access again, a principal has no password to keep, another change
+                was asked for since, or the receiver was not entered.
+            LogUnavailable, StoreFailed: the change could not be written; the access may be in force.
             NoAnswer, NoProxy: no answer came within `timeout_s`; the access may be changed.
+            Unreachable: the receiver was closed; the access may be changed.
         """
         chosen = dict(_checked_grants({} if grants is None else grants))
         if password is not None:
@@ -341,13 +344,17 @@ class Receiver(Client):
         Args:
             subscribing: with every subscription of this receiver in the session, present and future; they belong to its
                 registration, wherever the session goes. Returns once they are in force and durable. None: unchanged.
-            publishing: with every later notification that this client publishes. None: unchanged.
+            publishing: with every later notification that this client publishes. None: unchanged. They are replaced
+                first, and stay so if `subscribing` is refused.
 
         Raises:
             BadArgument: these are no keys.
-            Refused: there are too many keys.
+            Refused: there are too many keys, the session would have too many subscriptions or too large ones
+                (LimitExceeded), or was deleted (SessionDeleted), or the receiver was not entered. Nothing is changed.
             Forbidden: the receiver may not subscribe.
+            LogUnavailable, StoreFailed: the change could not be written; the keys may be in force.
             NoAnswer, NoProxy: no answer came within `timeout_s`; the keys may be changed.
+            Unreachable: the receiver was closed; the keys may be changed.
         """
         for field, keys in (("subscribing", subscribing), ("publishing", publishing)):
             if keys is not None:
