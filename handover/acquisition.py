@@ -249,7 +249,7 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         self.is_row_lost = False
         """The copy is served only if no changelog of any site has something later: the registry has lost its row."""
         self.checkpoint: Checkpoint | None = None
-        """The session's last one, or the last one of the epoch of its copy, once it was found."""
+        """The session's last one, or the last one of this proxy's ownership, once it was found."""
         self.chosen = NO_EPOCH
         """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
 

@@ -163,8 +163,8 @@ class ServeActivated:
     """Effect, without an answer: serve the copy at the epoch that was claimed.
 
     Args:
-        checkpoint: the last one that an owner wrote at the epoch of the copy; its receivers have acknowledged what it
-            says, which a store that failed may not have. None: none was found.
+        checkpoint: the last one of this proxy's ownership; its receivers have acknowledged what it says, which a store
+            that failed may not have. None: none was found.
     """
 
     checkpoint: Checkpoint | None

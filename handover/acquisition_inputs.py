@@ -221,7 +221,8 @@ class NothingFound:
 
     Args:
         is_certain: all could be read.
-        checkpoint: the last one of an owner at the epoch of the copy; None: none was found, or there is no copy.
+        checkpoint: the last one of this proxy's ownership, whose epoch may be above that of a copy which the disk took
+            long ago; None: none was found, or there is no copy.
     """
 
     is_certain: bool

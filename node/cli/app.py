@@ -382,7 +382,9 @@ def match(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Evaluate a subscription: true, false or bottom, which is neither: a value is missing, or of another type.
+    """Evaluate a subscription: true, false or bottom.
+
+    Bottom is neither: a value is missing, or of another type.
 
     Example: waypost match 'dep_delay > 30' '{"dep_delay": 45}'
     """

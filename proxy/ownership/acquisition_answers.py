@@ -325,7 +325,7 @@ def _checked_input(running: RunningAcquisition, answer: object) -> AcquisitionIn
         if running.is_row_read or machine.state is State.CONFIRMING:
             return inputs.RecordOutdated(found.epoch, by_owner=True)
         return inputs.CopyInDoubt()
-    checkpoint = found if found is not None and found.epoch == machine.copy_epoch else None
+    checkpoint = found if found is not None and found.epoch >= machine.copy_epoch else None
     return inputs.NothingFound(is_certain=answer.complete and not answer.damaged, checkpoint=checkpoint)
 
 

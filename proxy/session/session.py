@@ -670,7 +670,7 @@ class Session:
         self.remove_acknowledged()
 
     def learn_acknowledged(self, rows: Mapping[ReceiverId, ReceiverRow]) -> None:
-        """Raise the frontiers of receivers to those of a checkpoint of the copy's own epoch.
+        """Raise the frontiers of receivers to those of the last checkpoint of the copy's owner, before it is served.
 
         The changelog has what receivers had acknowledged where the store did not take it (failures, F164). Receivers
         that are not registered here are left out.

@@ -15,7 +15,7 @@ from chaos.simulator.environment.rights import Grants
 from chaos.simulator.environment.secrets import OPEN, Secrets
 from chaos.simulator.environment.subscription_names import PublishedBefore
 from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent
-from waypost.checkpoint import Rank
+from waypost.checkpoint import Checkpoint, Rank
 from waypost.client.connector import (
     Close,
     Connector,
@@ -59,6 +59,7 @@ from waypost.identity import (
     Incarnation,
     NotificationId,
     Origin,
+    ReceiverId,
     SessionId,
     SubscriptionId,
     origin_of,
@@ -110,8 +111,8 @@ class Run:
         frontier: up to which the receiver had acknowledged all then, which the owner had heard, and knew to exist.
         selective: the coordinates above that frontier which it had acknowledged.
         is_let_in: whether a proxy has let the run in.
-        is_stored: whether the owner wrote another checkpoint before that: then no proxy may give again what the
-            receiver had acknowledged.
+        is_stored: whether the owner's last checkpoint had this already, or the owner wrote another one before the run
+            was let in: then no proxy may give again what the receiver had acknowledged.
         deleted_at: the index of the first notification that it was given after its session was deleted, with all that
             was known of its receivers; None: the session was not deleted.
     """
@@ -366,12 +367,30 @@ class Client:
             run.frontier = {origin: min(upto, known.get(origin, NOTHING)) for origin, upto in state.frontier.items()}
             for origin, offsets in state.selective.rows().items():
                 run.selective.add(origin, [offset for offset in offsets if offset <= known.get(origin, NOTHING)])
+            run.is_stored = self._is_in_checkpoint(run)
         return run
 
-    def _last_rank(self) -> Rank:
+    def _is_in_checkpoint(self, run: Run) -> bool:
+        """Tell whether the owner's last checkpoint has already what the receiver had acknowledged."""
+        last = self._last_checkpoint()
+        row = last and last.epoch == run.epoch and last.descriptor.receivers.get(ReceiverId(self.identity[1]))
+        if not row:
+            return False
+        has = Selective(row.selective)
+        return all(row.frontier.get(origin, NOTHING) >= upto for origin, upto in run.frontier.items()) and all(
+            row.frontier.get(origin, NOTHING) >= offset or has.has(origin, offset)
+            for origin, offsets in run.selective.rows().items()
+            for offset in offsets
+        )
+
+    def _last_checkpoint(self) -> Checkpoint | None:
         logs = self.world.changelogs.values()
-        found = [checkpoint.rank for log in logs for checkpoint in log.latest(self.session or SessionId(""))]
-        return max(found, default=(0, 0))
+        found = (checkpoint for log in logs for checkpoint in log.latest(self.session or SessionId("")))
+        return max(found, key=lambda checkpoint: checkpoint.rank, default=None)
+
+    def _last_rank(self) -> Rank:
+        last = self._last_checkpoint()
+        return (0, 0) if last is None else last.rank
 
     def _look_for_checkpoint(self, run: Run) -> None:
         """Note whether the owner has written a checkpoint since this run began, unless the run was let in."""
