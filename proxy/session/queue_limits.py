@@ -66,8 +66,8 @@ class QueueLimits:
         """What was chosen, and by which policy, and is stored until the journal has it."""
         self._unheld: set[int] = set()
         """What another policy let go of, and is stored until it is swept."""
-        self._purged_at = -1
-        """`Retention.changes` at the last :meth:`purge`; below 0: none since all entries are known."""
+        self._is_purged = False
+        """Whether :meth:`purge` was called since all entries are known."""
         self._first: list[tuple[int, int]] = []
         """A heap of who goes first, by what `discard` says of it, and number; with some that are gone."""
         self._soonest: list[tuple[int, int]] = []
@@ -104,8 +104,7 @@ class QueueLimits:
                 self._add(kept)
         for kept in later.values():
             self._add(kept)
-        self.known = True
-        self._purged_at = -1
+        self.known, self._is_purged = True, False
 
     def measure(self, entry: Entry) -> QueuedEntry:
         """Return the properties of an entry by which the queue chooses; it is not counted.
@@ -157,16 +156,18 @@ class QueueLimits:
             if number in self._entries:
                 self._remove(number)
 
-    def purge(self, changes: int, is_retained: Callable[[QueuedEntry], bool]) -> None:
+    def purge(self, let_go: Iterable[int] | None, is_retained: Callable[[QueuedEntry], bool]) -> None:
         """Count those entries no more that no subscription holds; they are stored until they are swept.
 
         Args:
-            changes: those of the policies (`Retention.changes`); if there was none since, nothing is done.
+            let_go: numbers among which are all that subscriptions have let go of since the last call; None: they may be
+                any. The first call looks at all entries.
             is_retained: tells whether a subscription still holds the entry.
         """
-        if changes != self._purged_at:
-            self._purged_at = changes
-            for number in [kept.number for kept in self._entries.values() if not is_retained(kept)]:
+        candidates = self._entries if let_go is None or not self._is_purged else let_go
+        self._is_purged = True
+        for number in [number for number in candidates if number in self._entries]:
+            if number in self._entries and not is_retained(self._entries[number]):
                 self._remove(number)
                 self._unheld.add(number)
 

@@ -25,6 +25,7 @@ from waypost.clock import NEVER
 from waypost.facts import RemovalPolicy
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import Key, Protection
+from waypost.limits import LET_GO_NOTED
 
 Matched = tuple[SubscriptionId, ...]
 Policies = tuple[RemovalPolicy, ...]
@@ -69,10 +70,8 @@ class Retention:
         """Subscriptions by name: one is active, others may have ended and be owed still. Each of them holds entries."""
         self._highest = 0
         """The number from which on nothing was dropped yet."""
-        self.changes = 0
-        """How often policies of subscriptions may have let go of entries. As long as it is the same, the entries that a
-        subscription held are held still, but for those of :meth:`discard`.
-        """
+        self._let_go: list[int] | None = None
+        """Numbers of entries that a subscription has let go of since :meth:`take_let_go`; None: they may be any."""
         self._marks: list[Mark] = []
         self._ripe_at = NEVER
         """A time before which no time to live ends."""
@@ -131,6 +130,7 @@ class Retention:
             self._catch_up(stored, counted)
         self.displace()
         self._compact()
+        self._let_go = None
 
     def _catch_up(self, stored: Iterable[tuple[int, Matched]], counted: set[SubscriptionId]) -> None:
         """Note what was taken before there was a policy to note it for."""
@@ -140,7 +140,6 @@ class Retention:
                 self._newest.setdefault(identity, deque()).append(number)
 
     def _compact(self) -> None:
-        self.changes += 1
         self._highest = max(
             (subscription.first_retained for held in self._of.values() for subscription in held), default=0
         )
@@ -174,8 +173,7 @@ class Retention:
         numbers, most = self._newest.get(identity), self._counts.get(identity)
         if numbers is None or most is None or len(numbers) <= most:
             return
-        while len(numbers) > most:
-            numbers.popleft()
+        self._note_let_go([numbers.popleft() for _ in range(len(numbers) - most)])
         for subscription in self._of[identity]:
             # One that has ended is owed to the end, and what comes now is its successor's; but not where it only has
             # other keys now.
@@ -187,7 +185,6 @@ class Retention:
                 lowest = numbers[len(numbers) - subscription.max_count]
                 subscription.displaced_below = max(subscription.displaced_below, lowest)
                 self._highest = max(self._highest, lowest)
-                self.changes += 1
 
     def remove(self, first: int) -> None:
         """Count the entries numbered below `first` no more: they went to all receivers, and are not stored any more.
@@ -242,12 +239,27 @@ class Retention:
 
     def _expire(self, subscription: Subscription, ttl_ms: int, now_ms: int) -> None:
         ripe = bisect_right(self._marks, now_ms - ttl_ms, key=_at)
-        if ripe:
-            subscription.expired_below = max(subscription.expired_below, self._marks[ripe - 1].below)
+        if ripe and (below := self._marks[ripe - 1].below) > subscription.expired_below:
+            self._note_let_go(range(subscription.expired_below, below))
+            subscription.expired_below = below
         if ripe < len(self._marks):
             self._ripe_at = min(self._ripe_at, self._marks[ripe].at_ms + ttl_ms)
 
     # ------------------------------------------------------------ what is held
+
+    def _note_let_go(self, numbers: Sequence[int]) -> None:
+        if self._let_go is not None and len(self._let_go) + len(numbers) <= LET_GO_NOTED:
+            self._let_go.extend(numbers)
+        else:
+            self._let_go = None
+
+    def take_let_go(self) -> list[int] | None:
+        """Return the numbers of entries that policies of subscriptions have let go of since the last call: all others
+        that a subscription held are held still, but for those of :meth:`discard`. Another subscription may hold one of
+        these. None: it is not known which.
+        """
+        let_go, self._let_go = self._let_go, []
+        return let_go
 
     def retained_for(self, number: int, matched: Matched) -> Matched:
         """Return those of the subscriptions matched by an entry that hold it still; empty: do not deliver it.
@@ -415,6 +427,7 @@ class Retention:
     def reset(self) -> None:
         """Forget all numbers and marks, because entries are numbered anew: no policy has removed any entry yet."""
         self._marks.clear()
+        self._let_go = None
         self._newest.clear()
         self._swept.clear()
         self.leaving.clear()

@@ -82,7 +82,7 @@ class Expiry:
         if queue_limits.known:
             if queue_limits.is_too_much and session.retention.active:
                 held = session.retention.retained_for
-                queue_limits.purge(session.retention.changes, lambda kept: bool(held(kept.number, kept.matched)))
+                queue_limits.purge(session.retention.take_let_go(), lambda kept: bool(held(kept.number, kept.matched)))
             self._discard(session, queue_limits.surplus(), RemovalPolicy.MAX_QUEUE)
         elif session.id not in self._counting and len(self._counting) < COUNTS_AT_ONCE:
             self._counting.add(session.id)

@@ -14,6 +14,7 @@ from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected, LeaseLost
 from proxy.core.settings import EngineBounds
 from proxy.session.queue_limits import SLACK, QueueLimits
+from proxy.session.retention import Retention
 from proxy.session.stored_notification import Entry, StoredNotification
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from tests.proxy.test_dispatcher import delivered
@@ -344,6 +345,26 @@ def test_what_a_slower_subscription_lets_go_of_does_not_count_against_the_queue_
     # "y" has passed the third entry; then "z" passes the first, which makes room for the fifth.
     assert not [fact for fact in harness.facts if RemovalPolicy.MAX_QUEUE in (fact.policies or ())]
     assert given_to(harness) == [-2, -4, -5]
+
+
+def test_full_queue_is_held_against_what_was_let_go_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, more = 500, 20
+    harness = bounded(Queue(stored), away=False)
+    harness.send(1, Subscribe(subscription="y", expression="m > 0", max_count=1))
+    harness.complete_writes()
+    harness.step(ClientDisconnected(1))
+    take(harness, *range(1, stored + 1), m=1)
+    asked: list[int] = []
+    retained_for = Retention.retained_for
+
+    def counted(self: Retention, number: int, matched: tuple[SubscriptionId, ...]) -> tuple[SubscriptionId, ...]:
+        asked.append(number)
+        return retained_for(self, number, matched)
+
+    monkeypatch.setattr(Retention, "retained_for", counted)
+    take(harness, *range(stored + 1, stored + more + 1), m=1)
+    # The first time all are looked at; then one for each that "y" lets go of.
+    assert stored < len(asked) <= stored + 3 * more
 
 
 def test_discarded_entries_are_not_counted_again_after_a_change_of_the_queue() -> None:

@@ -112,7 +112,7 @@ class Run:
         selective: the coordinates above that frontier which it had acknowledged.
         is_let_in: whether a proxy has let the run in.
         is_stored: whether the owner's last checkpoint had this already, or the owner wrote another one before the run
-            was let in: then no proxy may give again what the receiver had acknowledged.
+            was let in. No proxy may give again then what the receiver had acknowledged.
         deleted_at: the index of the first notification that it was given after its session was deleted, with all that
             was known of its receivers; None: the session was not deleted.
     """

@@ -25,10 +25,10 @@ def _feed_without_end(self: LinkSender, batch: Batch, now_ms: int) -> None:
 
 
 def _displace_as_the_furthest(self: Retention, identity: SubscriptionId) -> None:
-    highest, changes = self.highest, self.changes
+    highest, let_go = self.highest, None if self._let_go is None else [*self._let_go]
     DISPLACE(self, identity)
     if self.highest == highest:
-        self.changes = changes
+        self._let_go = let_go
 
 
 def _bound_without_maximum_counts(self: Expiry, session: Session) -> None:
