@@ -381,8 +381,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         if kind is ServeActivated:
             return ServeActivated(self.checkpoint)
         match input:
-            case Found(checkpoint=checkpoint):
-                return TakeOver(self.row, checkpoint)
+            case Found():
+                return TakeOver(self.row)
             case SessionUnrecoverable(why=why):
                 return DeclareLost(self._known(), why)
             case CopyOutlived(row=row):

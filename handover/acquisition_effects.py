@@ -98,11 +98,9 @@ class TakeOver:
 
     Args:
         row: the row that must be in force; None: the registry has lost it.
-        checkpoint: the session as it will be served.
     """
 
     row: Ownership | None
-    checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

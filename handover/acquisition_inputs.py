@@ -61,7 +61,7 @@ ROLLED_BACK = Unavailable(RetryLater("the registry has gone back: who owns the s
 
 @dataclass(frozen=True, slots=True)
 class RowAbsent:
-    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the session has no owner, and may be made
+    """Input, an answer to ReadRow or Create: the session has no owner, and may be made
     here.
 
     Args:
@@ -74,7 +74,7 @@ class RowAbsent:
 
 @dataclass(frozen=True, slots=True)
 class OwnedElsewhere:
-    """Input, an answer to ReadRow: the row names another proxy, which has a lease.
+    """Input, an answer to ReadRow or Create: the row names another proxy, which has a lease.
 
     Args:
         row: that owner, with its epoch.
@@ -85,7 +85,7 @@ class OwnedElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class OwnerEnded:
-    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the row names a proxy whose lease has
+    """Input, an answer to ReadRow or Create: the row names a proxy whose lease has
     certainly ended, or this one, which has no copy. The last checkpoint is to be found.
 
     Args:
@@ -97,12 +97,12 @@ class OwnerEnded:
 
 @dataclass(frozen=True, slots=True)
 class CopyServed:
-    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the session is served here."""
+    """Input, an answer to ReadRow or Create, or the first one: the session is served here."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyInTransfer:
-    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: a transfer has the copy that is here; what
+    """Input, an answer to ReadRow or Create, or the first one: a transfer has the copy that is here; what
     comes of it, the transfer says.
     """
 
@@ -121,7 +121,7 @@ class CopyToActivate:
 
 @dataclass(frozen=True, slots=True)
 class CopyToCheck:
-    """Input, an answer to ReadRow, Create or CommitCopy, or the first one: the registry has lost the row of a copy from
+    """Input, an answer to ReadRow or Create, or the first one: the registry has lost the row of a copy from
     the disk, and nobody has corrected it for long (:meth:`proxy.core.registry_memory.RegistryMemory.is_final`). The
     copy takes the next epoch, unless a changelog has what a later owner wrote.
 
@@ -146,7 +146,7 @@ class CopyToCommit:
 
 @dataclass(frozen=True, slots=True)
 class CopyInDoubt:
-    """Input, an answer to ReadRow, Create, CommitCopy, FindLaterCheckpoint or ClaimNext, or the first one: the watch
+    """Input, an answer to CommitCopy, FindLaterCheckpoint or ClaimNext, or the first one: the watch
     shows no row, or one of long before a staged copy. It may be behind, and the registry is asked.
     """
 

@@ -51,7 +51,9 @@ class OwnerUnchanged:
 
 @dataclass(frozen=True, slots=True)
 class OwnedByUs:
-    """Input of either side, an answer to Claim or ReadOwner: the registry names this proxy at the wanted epoch."""
+    """Input of either side, an answer to Claim or ReadOwner, or the watch's report: the registry names this proxy at
+    the epoch that it wanted.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,11 +111,16 @@ def checksum(entries: Sequence[StoredEntry], ages: Sequence[Age] = ()) -> int:
 
 
 class Chunk(TransferMessage, tag="chunk", frozen=True, kw_only=True):
-    """Stored notifications, in order, ahead of the freeze. Chunks are numbered 1, 2, 3, ...
+    """Source to target: stored notifications, in order, before the freeze, and what is left after it; answered with
+    ChunkStored. A chunk that does not join on to the one before it is no part of the same copy.
 
-    A chunk spans the entries above `after`, where the one before it ended, up to `upto`; those that all receivers have
-    are left out. A chunk that does not join on to the one before it is no part of the same copy. `ages`: of what it
-    spans, where a time to live needs them.
+    Args:
+        number: 1, 2, 3, ... in a transfer.
+        after: the number of the entry where the chunk before it ended, or behind which the copy begins.
+        upto: it spans the entries up to this number; those that all receivers have are left out.
+        entries: the others.
+        checksum: as :func:`checksum` returns it of `entries` and `ages`.
+        ages: of the entries that it spans, where a time to live needs them.
     """
 
     number: int

@@ -67,8 +67,6 @@ def names_in(source: Path) -> frozenset[str]:
                 | ast.MatchMapping(rest=str() as word)
             ):
                 found.add(word)
-            case ast.MatchMapping(rest=str() as word):
-                found.add(word)
             case ast.Global(names=words) | ast.Nonlocal(names=words) | ast.MatchClass(kwd_attrs=words):
                 found.update(words)
             case ast.ExceptHandler(name=str() as word):

@@ -27,7 +27,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
         id: its id, which the client chose.
         expression: as it was requested.
         start: by origin, the offset above which it matches.
-        promise_floor: by origin, an offset below which no promise lies.
+        promise_floor: by origin, an offset; promises are made above it alone.
         promised: by origin, the offset above which every match is owed.
         end: by origin, the last offset that it matches; it may be UNKNOWN_END (handover rule 7). None: it is active.
         owner: the receiver that made it.

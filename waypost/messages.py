@@ -181,7 +181,7 @@ class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
     two notifications.
 
     Args:
-        subscription: its id, which the client chooses; a repeated request changes nothing.
+        subscription: its id, which the client chooses; the same request again changes nothing.
         expression: in the subscription language.
         ttl_s: a matching notification is kept for so many seconds; None: until all receivers have it.
         max_count: only so many of the newest are kept; None: all, until all receivers have them.
@@ -327,8 +327,9 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
 
 
 class Detach(_Message, tag="detach", frozen=True):
-    """Client to proxy: a request to end the attachment; answered with Left, with Forgotten, or with Wait where the
-    owner cannot be reached.
+    """Client to proxy: a request to end the attachment; answered with Left or Forgotten; with Wait where the session
+    changes hands, or store or changelog does not take it; with a Problem where the registration cannot end. There is no
+    answer where nothing is attached.
 
     Args:
         forget: the receiver's registration ends too, and what is stored for it is removed.

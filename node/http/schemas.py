@@ -365,11 +365,11 @@ class Sessions(_Answer):
 
 
 class Deleted(_Answer):
-    """The answer to a deletion.
+    """The answer to a deletion. A session that is not there is refused with NOT_FOUND.
 
     Args:
-        session: the name that was asked for.
-        deleted: whether there was such a session; it is deleted now in any case.
+        session: its name.
+        deleted: true.
     """
 
     session: str

@@ -142,7 +142,7 @@ class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
     alone.
 
     Args:
-        proof: the keyed digest of both sides' random numbers.
+        proof: the keyed digest of the whole :class:`node.security.seal.Introduction`.
     """
 
     proof: bytes

@@ -163,7 +163,7 @@ class Session:
         self.idle = False
         """True if no receiver was attached at the last look."""
         self.reliability = PERSISTENT
-        """The reliability that its receivers' may not exceed."""
+        """The reliability that those of its receivers may not exceed."""
         self.queue = UNBOUNDED
         """The most that it stores, by its own settings."""
         self.queue_limits: QueueLimits | None = None

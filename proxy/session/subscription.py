@@ -20,10 +20,10 @@ class Subscription:
         id: unique in the session.
         expression: what it matches.
         start: per origin, the offset behind which it matches (L); never raised.
-        promise_floor: per origin, the offset below which no promise lies.
+        promise_floor: per origin, an offset; promises are made above it alone.
         promised: per origin, the offset above which every match is owed (X0); a receiver is told of it once.
         end: per origin, the last offset that it matches (R); None: it has not ended.
-        owner: the principal that made it; "": nobody proved who it is.
+        owner: the name of the receiver that made it.
         ttl_s: how long a match is kept, in seconds; None: for ever.
         max_count: how many of the newest matches are kept; None: all.
         expired_below: the lowest number of an entry that is kept under `ttl_s`; `displaced_below`: under `max_count`.

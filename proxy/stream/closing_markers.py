@@ -27,7 +27,7 @@ class ClosingMarkers:
         self._sessions = sessions
         self._output = output
         self._undrained: dict[SessionId, dict[Origin, int]] = {}
-        """The frontiers at the last marker of sessions whose receivers do not have all below."""
+        """The frontiers at the last marker of the sessions that :attr:`undrained` counts."""
 
     @property
     def undrained(self) -> int:

@@ -138,8 +138,8 @@ class Promises:
     def _floor(
         self, session: Session, subscription: Subscription, origin: Origin, reached: Mapping[Origin, int]
     ) -> int:
-        """Return the offset below which no promise lies: what any receiver has reported (handover rule 13), as far as
-        that is known to exist.
+        """Return the offset above which alone promises are made: what any receiver has reported (handover rule 13), as
+        far as that is known to exist.
         """
         exists = reached.get(origin, NOTHING)
         known = [min(receiver.known.get(origin, NOTHING), exists) for receiver in session.receivers.values()]

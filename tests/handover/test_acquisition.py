@@ -73,7 +73,7 @@ def test_session_whose_row_is_lost_goes_on_from_its_last_checkpoint() -> None:
     machine = acquiring(AcquisitionState.READING)
     assert steps(machine, inputs.RowAbsent(None), inputs.RecordOutdated(Epoch(7), by_owner=True)) == [effects.ReadRow()]
     assert steps(machine, inputs.RowLost()) == [effects.FindCheckpoint()]
-    assert steps(machine, inputs.Found(checkpoint(7))) == [effects.TakeOver(None, checkpoint(7))]
+    assert steps(machine, inputs.Found(checkpoint(7))) == [effects.TakeOver(None)]
     assert machine.epoch == 8
     assert steps(machine, inputs.Won()) == [effects.ServeRebuilt(checkpoint(7))]
 
@@ -134,7 +134,7 @@ def checkpoint(epoch: int) -> Checkpoint:
 def test_failover_takes_the_epoch_behind_row_and_checkpoint(row: int, found: int, epoch: int) -> None:
     machine = acquiring(AcquisitionState.READING)
     assert steps(machine, inputs.OwnerEnded(yours(row))) == [effects.FindCheckpoint()]
-    assert steps(machine, inputs.Found(checkpoint(found))) == [effects.TakeOver(yours(row), checkpoint(found))]
+    assert steps(machine, inputs.Found(checkpoint(found))) == [effects.TakeOver(yours(row))]
     assert machine.epoch == epoch
     assert steps(machine, inputs.Won()) == [effects.ServeRebuilt(checkpoint(found))]
 
@@ -144,7 +144,7 @@ def test_failover_to_a_first_checkpoint_of_a_later_generation_stays_in_that_of_t
     machine = acquiring(AcquisitionState.READING)
     first = Checkpoint(S, Epoch(GENERATION + 1), 0, Descriptor(), {})
     steps(machine, inputs.OwnerEnded(yours(1)))
-    assert steps(machine, inputs.Found(first)) == [effects.TakeOver(yours(1), first)]
+    assert steps(machine, inputs.Found(first)) == [effects.TakeOver(yours(1))]
     assert machine.epoch == 2
 
 

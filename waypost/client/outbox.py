@@ -214,8 +214,9 @@ class Outbox:
     @property
     def trouble(self) -> str:
         """The reason why nothing is sent now; "": there is none."""
-        if self._sending_failure is not None:
-            return str(self._sending_failure)
+        failure = self._disk_failure or self._sending_failure
+        if failure is not None:
+            return str(failure)
         return self._producer.trouble.removeprefix(": ") if self._producer is not None else ""
 
     async def wait_sent(self, timeout_s: float) -> None:
@@ -289,8 +290,8 @@ class Outbox:
         return not self._is_unbound(file) or await self._is_taken(partial(file.set_federation, self._federation))
 
     async def _remove(self, file: OutboxFile) -> bool:
-        """Remove some of what a site log has: where the disk is full, so few that there is room to do that. Return
-        whether there was.
+        """Remove some of what a site log has: fewer and fewer where the disk does not take it, as a full one may have
+        room for a few. Return False where it did not take even one: the next try is later.
         """
         removed = list(self._acknowledged)[: self._removed_at_once]
         if not removed:
@@ -322,11 +323,10 @@ class Outbox:
         except StoreDamaged:
             raise
         except StoreFailed as error:
-            self._sending_failure = self._disk_failure = error
+            self._disk_failure = error
             self._notify()
             return False
-        if self._sending_failure is self._disk_failure:
-            self._sending_failure = self._disk_failure = None
+        self._disk_failure = None
         return True
 
     async def _until_taken(self, call: Callable[[], None]) -> None:

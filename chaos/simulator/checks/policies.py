@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from chaos.simulator.environment.environment import Environment
-from waypost.clock import NEVER
 from waypost.facts import Fact, FactKind, RemovalPolicy
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
@@ -30,10 +29,10 @@ def removed(world: Environment, fact: Fact) -> list[str]:
 def _violations(world: Environment, fact: Fact, coordinate: Coordinate) -> list[str]:
     record = _published(world, coordinate)
     queue = world.queues.get(fact.session)
-    if fact.policies == [RemovalPolicy.MAX_QUEUE] and queue is not None:
+    if fact.policies == [RemovalPolicy.MAX_QUEUE] and queue is not None and queue.max_count is not None:
         most = _most_held(world, fact.session)
-        full = most > (queue.max_count or 0)
-        return [] if full else [f"REMOVED {fact.session} {coordinate}, and its queue has {most} at most"]
+        is_full = most > queue.max_count
+        return [] if is_full else [f"REMOVED {fact.session} {coordinate}, and its queue has {most} at most"]
     policies = [policy for _, policy in world.policies.get(fact.session, []) if matches(policy.expression, record)]
     if not policies:
         return [f"REMOVED {fact.session} {coordinate}, and nobody had asked for it"]
@@ -72,7 +71,9 @@ def _most_held(world: Environment, session: str) -> int:
     """
     ended = {name.partition("'")[0] for name in world.ended.get(session, ())}
     return sum(
-        min(_number(world, policy.expression), (policy.max_count if name not in ended else None) or NEVER)
+        _number(world, policy.expression)
+        if policy.max_count is None or name in ended
+        else min(_number(world, policy.expression), policy.max_count)
         for name, policy in world.policies.get(session, [])
     )
 

@@ -21,7 +21,8 @@ SKEW_MS = 3_600_000
 
 @dataclass(slots=True, frozen=True)
 class Faults:
-    """Probabilities from 0 to 1, and a delay. The first three are of messages between proxies, but for those of links.
+    """What goes wrong by chance: probabilities from 0 to 1, and a delay. Messages are those between proxies, but for
+    those of links.
 
     Args:
         loss: a message gets lost.
