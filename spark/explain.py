@@ -32,7 +32,7 @@ MAX_NAMED = 10
 MAX_VALUE = 60
 """Characters of a value that are shown."""
 
-_COORDINATE = re.compile(r"(?P<origin>\S+/\d+(?:\.\d+)?):(?P<offset>\d+)")
+_COORDINATE = re.compile(r"(?P<origin>\S+/\d+(?:\.\d+)?)[: ](?P<offset>\d+)")
 _ID = re.compile(r"(?P<producer>[^\s()]+)/(?P<incarnation>[^\s/()]+)/(?P<sequence>\d+)")
 
 

@@ -91,7 +91,8 @@ def _folder(root: Path) -> Folder:
     sites = sorted(path for path in (root / "sites").glob("*") if path.is_dir())
     logs = {site.name: site / "log.db" for site in sites if (site / "log.db").is_file()}
     if not logs:
-        raise BadInput(f"{root} holds no site log: there is no {root / 'sites'}/SITE/log.db")
+        hint = f"is {root / 'run'} meant?" if (root / "run" / "sites").is_dir() else None
+        raise BadInput(f"{root} holds no site log: there is no {root / 'sites'}/SITE/log.db", hint=hint)
     journals = {site.name: sorted((site / "journal").glob("*.jsonl")) for site in sites}
     if not any(journals.values()):
         raise BadInput(f"{root} holds no journal: there is no {root / 'sites'}/SITE/journal/*.jsonl")

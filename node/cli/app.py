@@ -115,7 +115,10 @@ def serve(
 
 @app.command()
 def sub(
-    expression: Annotated[str, typer.Argument(help="What to receive, in the subscription language.")],
+    expression: Annotated[
+        str | None,
+        typer.Argument(help="What to receive, in the subscription language; none: what the session subscribes to."),
+    ] = None,
     session: Annotated[str | None, typer.Option(help="Session to attach to; default: a temporary one.")] = None,
     receiver: Annotated[str, typer.Option(help="The name of the receiver.")] = "main",
     count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
@@ -170,10 +173,17 @@ def sub(
 ) -> None:
     """Receive notifications, one line each, until Ctrl-C.
 
+    Without an expression a receiver gets what a session has subscribed to already, and needs no right to subscribe.
+
     Example: waypost sub 'origin == "JFK" && dep_delay > 30'
     """
     if session == "" or receiver == "":
         raise BadArgument("an empty name", field="session" if session == "" else "receiver")
+    if expression is None and (session is None or ttl or max_count or keys_file or secure):
+        raise BadArgument(
+            "write what to receive; without it, only --session is of use, whose subscriptions are as they are",
+            field="expression",
+        )
     from node.cli.commands.input import asked_reliability, first_line, order_of
     from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys

@@ -66,3 +66,40 @@ async def test_command_that_receives_names_other_subscriptions_and_what_ends_the
     ends = [f"what ends it: waypost sessions unsubscribe several 'n == {n}'" for n in range(3)]
     assert [line.partition("; ")[2] for line in lines[:3]] == ends
     assert lines[3] == "and 1 more"
+
+
+async def test_command_without_an_expression_receives_what_the_session_subscribes_to(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+
+    async def sub(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [WAYPOST, "sub", "--proxy", url, "--session", "read", "--receiver", "bob", "-C", "1", *words]
+        return await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+
+    absent = await sub()
+    assert absent.returncode == 5 and "NOT_FOUND" in absent.stderr
+    attached = waypost.attach("read", proxy=url, receiver="alice", principal="alice", password="x")
+    async with attached as alice, waypost.produce("p", proxy=url) as producer:
+        await alice.wait_attached()
+        empty = await sub()
+        assert empty.returncode == 5 and "session read has no subscription" in empty.stderr
+        await alice.wait_effective(await alice.subscribe("n > 0"), ["A/0"])
+        # Who only reads has no right to subscribe, and needs none.
+        await alice.set_access({"": waypost.grant("user", password=""), "alice": waypost.grant("owner", password="x")})
+        reading = asyncio.create_task(sub())
+        for number in range(1, 50):
+            await producer.publish({"n": number})
+            await asyncio.sleep(0.2)
+            if reading.done():
+                break
+        took = await reading
+        assert (took.returncode, took.stdout) == (0, "n=1\n")
+        assert took.stderr.startswith("attached to a1@A, session read, ")
+
+
+def test_command_without_expression_and_session_is_refused() -> None:
+    for words in ([], ["--session", "s", "--ttl", "5"]):
+        done = subprocess.run([WAYPOST, "sub", *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: BAD_ARGUMENT: expression: write what to receive")

@@ -87,7 +87,7 @@ def nothing(run: Run, at: Coordinate) -> None:
 def test_every_end_is_explained(scenario: Callable[[Run, Coordinate], None], sentence: str, tmp_path: Path) -> None:
     run, sent = prepared()
     scenario(run, sent[2])
-    found = explained(run, tmp_path, "A/0:2")
+    found = explained(run, tmp_path, "A/0 2")
     assert found.sentence == f"A/0:2 and session s: {sentence}"
     whats = [line.what for line in found.lines]
     assert "published" in whats and whats[-1] == "matched"

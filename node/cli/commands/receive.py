@@ -18,7 +18,7 @@ from node.cli.commands.interrupt import blocking
 from waypost.client.events import NearerProxy, Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
 from waypost.client.roaming import Roaming
-from waypost.errors import Refused, WaypostError
+from waypost.errors import NotFound, Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Attached, Gap, SubscriptionChanged
@@ -50,7 +50,7 @@ class WaitedInVain(WaypostError):
 
 
 async def receive(
-    expression: str,
+    expression: str | None,
     *,
     session: str | None,
     receiver: str,
@@ -73,6 +73,7 @@ async def receive(
     """Print the notifications that match an expression, one a line; events of the connection go to stderr.
 
     Args:
+        expression: what to receive; None: what the session subscribes to already.
         session: its name; None: a session of our own, which is deleted at the end.
         receiver: its name in the session.
         count: end after so many notifications; 0: go on.
@@ -93,11 +94,13 @@ async def receive(
 
     Raises:
         SubscriptionError: the expression is not valid.
+        NotFound: there is no expression, and the session does not exist, or has no subscription.
         Refused: `form` is no format, or does not fit a notification; or the proxy refuses the attach or the
             subscription.
         WaitedInVain: `wait_s` are over.
     """
-    parsed(expression, as_json=as_json)
+    if expression is not None:
+        parsed(expression, as_json=as_json)
     _check_form(form)
     name = session or f"console/{new_incarnation()}"
     news = _News()
@@ -115,24 +118,36 @@ async def receive(
         roaming=roaming,
         timeout_s=attach_timeout_s,
         on_event=news.on_event,
+        create=expression is not None,
     )
     async with attached as attached_receiver:
         try:
             async with asyncio.timeout_at(until):
                 subscribe = partial(
                     attached_receiver.subscribe,
-                    expression,
+                    expression or "",
                     ttl_s=ttl_s,
                     max_count=max_count,
                     keys=keys,
                     insecure=insecure,
                 )
-                await _receive(attached_receiver, name, subscribe, count, form, as_json)
+                if expression is None:
+                    await _receive_all(attached_receiver, name, count, form, as_json)
+                else:
+                    await _receive(attached_receiver, name, subscribe, count, form, as_json)
         except TimeoutError:
             raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
         finally:
             if session is None:
                 await _forget(attached_receiver)
+
+
+async def _receive_all(receiver: waypost.Receiver, name: str, count: int, form: str | None, as_json: bool) -> None:
+    attached = await receiver.wait_attached()
+    if not attached.subscriptions:
+        raise NotFound(f"session {name} has no subscription", hint="write what to receive")
+    print(_welcome(attached, name, None, as_json), file=sys.stderr)
+    await _print_all(receiver, count, form, as_json)
 
 
 async def _receive(
@@ -158,19 +173,22 @@ async def _receive(
     await _print_all(receiver, count, form, as_json)
 
 
-def _welcome(attached: Attached, name: str, above: Mapping[Origin, int], as_json: bool) -> str:
-    """Return the first line; `above`: origin -> the offset above which nothing is missed."""
+def _welcome(attached: Attached, name: str, above: Mapping[Origin, int] | None, as_json: bool) -> str:
+    """Return the first line; `above`: origin -> the offset above which nothing is missed; None: it is not asked for."""
     if as_json:
         welcome = {
             "proxy": attached.proxy,
             "site": attached.site,
             "session": name,
             "stored": attached.stored,
-            "effective": dict(above),
+            "effective": dict(above or {}),
         }
         return json.dumps({"v": 1, "attached": welcome})
-    begins = ", ".join(f"{origin} above {offset}" for origin, offset in sorted(above.items()))
-    effective = f"effective from {begins}" if begins else "not effective yet"
+    begins = ", ".join(f"{origin} above {offset}" for origin, offset in sorted((above or {}).items()))
+    if above is None:
+        effective = f"{len(attached.subscriptions)} subscriptions"
+    else:
+        effective = f"effective from {begins}" if begins else "not effective yet"
     return f"attached to {attached.proxy}@{attached.site}, session {name}, {attached.stored} stored, {effective}"
 
 
