@@ -90,7 +90,8 @@ class PlainLog:
         return origin_of(self._site, log_epoch=max(epochs, default=1))
 
     def lose_end(self, count: int) -> list[tuple[int, Record]]:
-        """Lose the last `count` records, from 0 to all, as a broker that had not synced them.
+        """Lose the last `count` records, from 0 to all, as a broker that had not synced them. A log that has lost more
+        than retention has left begins where it ends, as a log of Kafka does.
 
         Returns:
             The lost records with their offsets, ascending; a damaged one as it was before.
@@ -99,6 +100,7 @@ class PlainLog:
         end = len(self._records) - count
         lost = self.everything()[end:]
         del self._records[end:]
+        self.first = min(self.first, end)
         self.seen_below = min(self.seen_below, len(self))
         self._damaged = {at: record for at, record in self._damaged.items() if at < end}
         return lost
@@ -150,8 +152,10 @@ class PlainLog:
         return self._records[offset:upto]
 
     def truncate(self, before: int) -> None:
-        """Let the log begin at offset `before`, as retention does; a log that begins there or later is not changed."""
-        self.first = max(self.first, before)
+        """Let the log begin at offset `before`, or at its end if that is lower, as retention does; a log that begins
+        there or later is not changed.
+        """
+        self.first = max(self.first, min(before, len(self)))
 
     def everything(self) -> list[tuple[int, Record]]:
         """Return all records that were not lost, with their offsets, ascending.
