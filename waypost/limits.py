@@ -50,7 +50,7 @@ MAX_DESCRIPTOR_BYTES = 768 * 1024
 checkpoint is one record of a log."""
 COUNTS_AT_ONCE = 16
 """Sessions with a queue of which a proxy reads what they have stored; the others when something comes for them."""
-LET_GO_NOTED = 10_000
+LET_GO_NOTED = 1_000
 """Entries of a session that policies of subscriptions let go of, and that its queue has not been held against; past it,
 all entries of the queue are looked at."""
 MAX_STORED = 100_000_000

@@ -166,8 +166,9 @@ class QueueLimits:
         """
         candidates = self._entries if let_go is None or not self._is_purged else let_go
         self._is_purged = True
-        for number in [number for number in candidates if number in self._entries]:
-            if number in self._entries and not is_retained(self._entries[number]):
+        for number in list(candidates):
+            kept = self._entries.get(number)
+            if kept is not None and not is_retained(kept):
                 self._remove(number)
                 self._unheld.add(number)
 

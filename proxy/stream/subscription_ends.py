@@ -150,8 +150,9 @@ class SubscriptionEnds:
         if limit is not None:
             # What the session is catching up reaches up to there (Coverage.covered_from).
             return limit if origin in session.gates or seen >= limit else None
-        may_answer = self._env.time.now_ms < ending.until or not self._has_read_own_log(ending, reached)
-        if site in ending.unanswered and may_answer:
+        if site in ending.unanswered and (
+            self._env.time.now_ms < ending.until or not self._has_read_own_log(ending, reached)
+        ):
             return None
         if origin not in session.gates:
             return seen

@@ -70,12 +70,11 @@ def _most_held(world: Environment, session: str) -> int:
     A maximum count bounds what a subscription holds until its end; what it matched is owed from then on.
     """
     ended = {name.partition("'")[0] for name in world.ended.get(session, ())}
-    return sum(
-        _number(world, policy.expression)
-        if policy.max_count is None or name in ended
-        else min(_number(world, policy.expression), policy.max_count)
-        for name, policy in world.policies.get(session, [])
-    )
+    held = 0
+    for name, policy in world.policies.get(session, []):
+        number = _number(world, policy.expression)
+        held += number if policy.max_count is None or name in ended else min(number, policy.max_count)
+    return held
 
 
 def matches(expression: str, record: Published) -> bool:

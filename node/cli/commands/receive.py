@@ -123,18 +123,18 @@ async def receive(
     async with attached as attached_receiver:
         try:
             async with asyncio.timeout_at(until):
+                if expression is None:
+                    await _receive_all(attached_receiver, name, count, form, as_json)
+                    return
                 subscribe = partial(
                     attached_receiver.subscribe,
-                    expression or "",
+                    expression,
                     ttl_s=ttl_s,
                     max_count=max_count,
                     keys=keys,
                     insecure=insecure,
                 )
-                if expression is None:
-                    await _receive_all(attached_receiver, name, count, form, as_json)
-                else:
-                    await _receive(attached_receiver, name, subscribe, count, form, as_json)
+                await _receive(attached_receiver, name, subscribe, count, form, as_json)
         except TimeoutError:
             raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
         finally:
