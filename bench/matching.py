@@ -15,7 +15,8 @@ from bench.measurement import Row
 from bench.workloads import bodies, subscriptions
 from matching.index import Index
 from proxy.core.matcher import Matcher
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.notification import Notification, Value, read_body

@@ -31,7 +31,7 @@ from node.shell.node import Node
 from node.startup.backends import Backends, open_backends
 from node.startup.lock import claim_name
 from node.startup.open_files import clients_within, raise_limit
-from proxy.session.session import Role
+from proxy.session.role import Role
 from waypost import cancellation
 from waypost.errors import (
     BadConfiguration,

@@ -120,8 +120,10 @@ from proxy.ownership.row_checks import RowChecks
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.session_moves import SessionMoves
 from proxy.ownership.transfers import Transfers
+from proxy.session import best_effort
 from proxy.session.retention import Mark
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.stream.closing_markers import ClosingMarkers
 from proxy.stream.coverage import Coverage
@@ -450,11 +452,11 @@ class Engine:
         session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():
-            session.gate(origin, passed, live_from.get(origin, NOTHING))
+            session.gates.close(origin, passed, live_from.get(origin, NOTHING))
         for origin, offset in seen.items():
             if origin not in session.gates:
-                session.gate(origin, offset, live_from.get(origin, NOTHING))
-        session.expire_unpersisted_copy(session.frontier(live_from))
+                session.gates.close(origin, offset, live_from.get(origin, NOTHING))
+        best_effort.expire_unpersisted_copy(session, session.frontier(live_from))
         self.sessions.put(session)
         self.coverage.watch(session)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from handover import source, target
 from handover.machine import Table
-from proxy.session.session import CHANGES
+from proxy.session.role import CHANGES
 
 Named = Mapping[tuple[str, str], tuple[tuple[str, ...], str]]
 

@@ -14,7 +14,7 @@ from chaos.simulator.environment.environment import url_of
 from chaos.simulator.owed import highest_ends, least_ends
 from chaos.simulator.processes.clients import BEYOND_LOGS, HONEST, PRIORITIES
 from matching.covering import covers
-from proxy.session.session import Role
+from proxy.session.role import Role
 from waypost.facts import FactKind
 from waypost.identity import (
     NOTHING,
@@ -281,8 +281,10 @@ def _check_interests(world: World) -> list[str]:
             for session in other.engine.sessions.values()
         ]
         known = node.engine.state.all_interests()
-        wanted = {subscription.expression.canonical for session in sessions for subscription in session.active()}
-        held = {text for session in sessions for text in session.interest_expressions()}
+        wanted = {
+            subscription.expression.canonical for session in sessions for subscription in session.subscriptions.active()
+        }
+        held = {text for session in sessions for text in session.subscriptions.interest_expressions()}
         if missing := {text for text in wanted if not any(_covers(wide, text) for wide in known)}:
             violations.append(f"ASKS {node.proxy} does not know that {sorted(missing)} is wanted")
         for neighbour, requested in node.engine.state.neighbour_filters.items():
@@ -445,7 +447,7 @@ def _quenched(world: World, producer: Client) -> list[str]:
         for node in world.nodes.values()
         if node.engine is not None and node.site in connected
         for session in node.engine.sessions.values()
-        for subscription in session.active()
+        for subscription in session.subscriptions.active()
     }
     wanted = {text for text, needs_no_key in held if needs_no_key}
     announced = set(producer.protocol.quench_view.terms)

@@ -100,8 +100,8 @@ def _session(engine: Engine, identity: SessionId, owner: Ownership) -> dict[str,
         "stored": owned.entries.count if owned else None,
         "attached": len(owned.receivers.attached()) if owned else None,
         "registered": len(owned.receivers) if owned else None,
-        "subscriptions": {sub.id: _settings(sub) for sub in owned.active()} if owned else None,
-        "expiry_s": owned.expiry_s if owned else None,
+        "subscriptions": {sub.id: _settings(sub) for sub in owned.subscriptions.active()} if owned else None,
+        "expiry_s": owned.idle_time.expiry_s if owned else None,
         "queue": _queue(owned) if owned else None,
         "reliability": str(owned.reliability) if owned else None,
         "registrations": {receiver.id: _registration(receiver, owned) for receiver in owned.receivers.values()}
@@ -129,7 +129,7 @@ def _registration(receiver: Receiver, session: Session) -> dict[str, Any]:
     return {
         "attached": receiver.connection is not None,
         "behind": session.entries.last_number - max(receiver.acknowledged, session.entries.first_number - 1),
-        "expiry_s": receiver.expiry_s,
+        "expiry_s": receiver.idle_time.expiry_s,
         "reliability": str(receiver.reliability),
         "order": receiver.order,
     }

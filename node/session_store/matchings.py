@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from hashlib import blake2b
 
-from proxy.session.retention import Matched
+from proxy.session.subscription import Matched
 from waypost.errors import StoreDamaged
 from waypost.identity import SubscriptionId
 

@@ -33,8 +33,9 @@ from proxy.core.store_port import (
     StoreBatch,
     Swept,
 )
-from proxy.session.retention import Matched, Window
+from proxy.session.retention import Window
 from proxy.session.stored_notification import Entry, StoredNotification
+from proxy.session.subscription import Matched
 from waypost import cancellation
 from waypost.errors import StoreDamaged, StoreFailed
 from waypost.identity import Origin, SessionId

@@ -14,7 +14,7 @@ from proxy.clients.relay import Relays
 from proxy.core.counters import Counters
 from proxy.engine import Engine
 from proxy.queue_lengths import of_engine
-from proxy.session.session import Role
+from proxy.session.role import Role
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,9 @@ class AttachHandler:
         message = connection.attach
         if message is None or (admitted := self._admit(connection, session, message)) is None:
             return
-        if session.has_left_since(ReceiverId(message.receiver), message.incarnation, message.attach_seq):
+        if session.former_receivers.has_left_since(
+            ReceiverId(message.receiver), message.incarnation, message.attach_seq
+        ):
             connection.attach_answered()
             self._output.emit(Hangup(connection.number, "the receiver has left for good since"))
             return
@@ -245,7 +247,7 @@ class AttachHandler:
         session.raise_frontier(receiver, confirmed)
         receiver.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))
         self._expiry.apply_policy(session, _wanted(session, message))
-        session.reset_idle()
+        session.idle_time.reset()
 
     def _send_attached(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
@@ -254,7 +256,7 @@ class AttachHandler:
         self._output.journal.attest(
             FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.is_best_effort
         )
-        subscriptions = {sub.id: sub.settings() for sub in session.active()}
+        subscriptions = {sub.id: sub.settings() for sub in session.subscriptions.active()}
         site, stored = self._env.settings.site, session.entries.count
         attached = Attached(
             session=session.id,
@@ -266,7 +268,7 @@ class AttachHandler:
             joined=is_new,
         )
         self._send(connection, attached)
-        self.tell_promises(connection, session, session.active())
+        self.tell_promises(connection, session, session.subscriptions.active())
         session.gaps.passed(receiver, frontier)
         if session.gaps.concern(receiver):
             self._send_gaps_first(session, receiver)
@@ -312,8 +314,8 @@ class AttachHandler:
             if len(session.receivers) >= MAX_RECEIVERS_PER_SESSION:
                 most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
                 raise LimitExceeded(most, field="receiver")
-            if session.ended:
-                session.forget_ended(session.acknowledged_by_all(self._env.state.frontier))
+            if session.subscriptions.ended:
+                session.forget_ended(self._env.state.frontier)
             more = len(msgspec.json.encode((message.frontier, message.selective)))
             self._sessions.require_room(session, more, self._env.settings.described_bytes)
         if _wanted(session, message) != policy_of(session):
@@ -353,7 +355,7 @@ class AttachHandler:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
         owed_above = session.acknowledged_frontier(self._env.state.frontier)
         joined = session.join(ReceiverId(message.receiver), owed_above)
-        joined.reliability, joined.expiry_s = reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s)
+        joined.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))
         self._output.journal.attest(
             FactKind.REGISTERED,
             session,
@@ -409,7 +411,7 @@ class AttachHandler:
             if connection.attached != attached or self._sessions.get(session.id) is not session:
                 return
             for subscription, kept in promises:
-                if session.goes_on(subscription):
+                if session.subscriptions.goes_on(subscription):
                     self._send(connection, BecameEffective(subscription.id, kept))
 
         if promises:

@@ -24,7 +24,8 @@ from proxy.core.effects import Hash, Verify
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.session.session import AuthFailures, Session
+from proxy.session.auth_failures import AuthFailures
+from proxy.session.session import Session
 from waypost.access import ADMINISTER, BY_TOKEN, READ, Access, Grant, Right, grant_of
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, LimitExceeded, Refused, WaypostError

@@ -96,7 +96,7 @@ class DeliveryHandler:
             connection = self._connections.get(receiver.connection)
             at = (connection.relayed_by if connection is not None else None) or self._env.proxy
             count = len(message.entries)
-            session.count_delivered(at, count)
+            session.delivery_count.add(at, count)
             self._output.counters.delivery_sizes.note(count)
             self._output.emit(Send(receiver.connection, message))
         elif message is None:

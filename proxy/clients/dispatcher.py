@@ -29,7 +29,8 @@ from proxy.core.events import AccessHashed, DeletionRequested
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.session.receivers import Receiver, check_overtaking
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from proxy.stream.stream import Stream
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Right
@@ -336,7 +337,9 @@ class ClientDispatcher:
 
         def on_done(is_gone: bool) -> None:
             if is_gone:
-                session.record_unregistration(receiver.id, connection.incarnation, connection.attach_seq)
+                session.former_receivers.record_unregistration(
+                    receiver.id, connection.incarnation, connection.attach_seq
+                )
                 answer = Forgotten(receiver.id)
                 self._durable_replies.reply_when_durable(
                     connection, session, message, lambda: self._send(connection, answer)

@@ -18,7 +18,8 @@ from proxy.core.effects import Send
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.stream.persister import Persister
 from waypost.errors import CheckpointOutdated, NotServed, WaypostError
 from waypost.identity import SessionId

@@ -25,7 +25,9 @@ class _Waiting(NamedTuple):
     @property
     def is_awaited(self) -> bool:
         """Whether it is not known yet, in some origin, where the subscription ends."""
-        return any(ended.id == self.subscription and ended.has_unknown_end for ended in self.session.ended)
+        return any(
+            ended.id == self.subscription and ended.has_unknown_end for ended in self.session.subscriptions.ended
+        )
 
 
 class EndReplies:

@@ -78,7 +78,7 @@ class Subscriptions:
         """
         known = session.subscriptions[identity]
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
-            for subscription in session.generations(identity):
+            for subscription in session.subscriptions.generations(identity):
                 subscription.set_policy(ttl_s, max_count)
                 journal_facts.policy(self._output.journal, session, subscription)
             session.subscriptions_changed()
@@ -129,7 +129,7 @@ class Subscriptions:
         keys = primed(CONSUMER, keys)
         rekeyed = [
             subscription
-            for subscription in session.active()
+            for subscription in session.subscriptions.active()
             if subscription.owner == receiver.id and subscription.owner_keys != keys
         ]
         size = sum(map(_size, rekeyed)) + len(rekeyed) * _size_of_keys(keys)
@@ -149,11 +149,14 @@ class Subscriptions:
         Raises:
             LimitExceeded: there is no room.
         """
-        if session.ended:
-            session.forget_ended(session.acknowledged_by_all(self._env.state.frontier))
+        if session.subscriptions.ended:
+            session.forget_ended(self._env.state.frontier)
         if more:
             self._sessions.require_room(session, size, self._env.settings.described_bytes)
-        if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
+        if (
+            more
+            and len(session.subscriptions) + len(session.subscriptions.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION
+        ):
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
                 "other keys, and of which some receiver does not have all"

@@ -76,7 +76,7 @@ class CostBudget:
         Nothing is refused: bounds are checked before, by the methods that begin with `require`.
         """
         before = self._of_session.get(session.id, [])
-        now = self._of_session[session.id] = [(sub.payer, sub.expression) for sub in session.active()]
+        now = self._of_session[session.id] = [(sub.payer, sub.expression) for sub in session.subscriptions.active()]
         # Mostly one more has come, behind those that were there.
         kept = len(before) if now[: len(before)] == before else 0
         # First what comes: an account that would be empty in between is kept.
@@ -135,7 +135,7 @@ class CostBudget:
             return
         _require("one expression", charge(expression), MATCH_MS_EXPRESSION, None)
         session_account = Account()
-        for distinct in {sub.expression for sub in [*session.active(), *session.ended]}:
+        for distinct in {sub.expression for sub in session.subscriptions.all()}:
             session_account.add(distinct)
         _require("a session", session_account.with_one_more(expression), MATCH_MS_SESSION, NODES_SESSION)
         if payer:

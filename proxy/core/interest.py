@@ -81,7 +81,7 @@ class Interest:
         registered = self._state.registered.get((self._proxy, session.id))
         if registered is None:
             return False
-        needed = session.interest_expressions()
+        needed = session.subscriptions.interest_expressions()
         return needed == registered.expressions or set(needed) <= set(registered.expressions)
 
     def is_installed(self, session: Session) -> bool:
@@ -90,16 +90,19 @@ class Interest:
 
         Registrations of other proxies do not count: they could end at any time.
         """
-        return not session.interest_expressions() or self.is_covered(session)
+        return not session.subscriptions.interest_expressions() or self.is_covered(session)
 
     def is_exact(self, session: Session) -> bool:
         """Tell whether the log, as far as it is read, has exactly the expressions and keys that the session needs."""
         registered = self._state.registered.get((self._proxy, session.id))
-        needed, by = session.interest_expressions(), session.interest_protections()
+        needed, by = session.subscriptions.interest_expressions(), session.subscriptions.interest_protections()
         return not needed if registered is None else (registered.expressions, registered.protections) == (needed, by)
 
     def _needed(self, session: Session) -> InterestRegistered:
-        expressions, protections = session.interest_expressions(), session.interest_protections()
+        expressions, protections = (
+            session.subscriptions.interest_expressions(),
+            session.subscriptions.interest_protections(),
+        )
         return InterestRegistered(self._proxy, self._lease.incarnation, session.id, expressions, protections)
 
     def _append(self, needed: Iterable[InterestRegistered]) -> None:

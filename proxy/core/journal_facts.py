@@ -66,7 +66,7 @@ def restated(journal: Journal, session: Session) -> None:
 
     The bounds of the session's queue are attested again too, if it has any.
     """
-    for subscription in [*session.active(), *session.ended]:
+    for subscription in session.subscriptions.all():
         _attest(
             journal,
             FactKind.RESTATED,
@@ -76,7 +76,7 @@ def restated(journal: Journal, session: Session) -> None:
             frontier=subscription.durable_promises,
             **_policy(subscription),
         )
-    for ended in session.ended:
+    for ended in session.subscriptions.ended:
         unsubscribed(journal, session, ended)
     if session.queue_limits is not None:
         bounded(journal, session)

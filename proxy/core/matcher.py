@@ -8,9 +8,8 @@ from operator import attrgetter
 
 from matching.index import Index, Known
 from proxy.core.cost_budget import CostBudget
-from proxy.session.retention import Matched
 from proxy.session.session import Session
-from proxy.session.subscription import Subscription
+from proxy.session.subscription import Matched, Subscription
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, SessionId
 from waypost.keys import OPEN, Protection
@@ -184,7 +183,7 @@ class Matcher:
         self._joined.clear()
         self.spending.put(session)
         by_expression: dict[Expression, list[Subscription]] = {}
-        for subscription in session.matching():
+        for subscription in session.subscriptions.matching():
             by_expression.setdefault(subscription.expression, []).append(subscription)
         gone = [expression for expression in self._expressions.get(session.id, ()) if expression not in by_expression]
         self._expressions[session.id] = list(by_expression)

@@ -9,7 +9,8 @@ from proxy.core.lease import Lease
 from proxy.core.matcher import Matcher
 from proxy.core.takeover_backoff import TakeoverBackoff
 from proxy.core.transfer_table import RunningTransfers
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from waypost.errors import LimitExceeded
 from waypost.identity import SessionId
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from proxy.session.retention import Mark, Matched, Window
+from proxy.session.retention import Mark, Window
 from proxy.session.stored_notification import Entry
+from proxy.session.subscription import Matched
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, SessionId
 

@@ -18,7 +18,8 @@ from proxy.core.effects import FoundCheckpoint
 from proxy.core.environment import Environment
 from proxy.core.session_table import SessionTable
 from proxy.ownership.running_acquisition import RunningAcquisition
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from waypost.checkpoint import Checkpoint
 from waypost.errors import CheckpointOutdated, StoreFailed, UnexpectedInput, WaypostError
 from waypost.identity import Epoch, Ownership, SessionId

@@ -28,7 +28,9 @@ from proxy.ownership.creation_rate import CreationRate
 from proxy.ownership.running_acquisition import RunningAcquisition
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.stale_replies import refuse, why_stale
-from proxy.session.session import Role, Session
+from proxy.session import best_effort
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.stream.persister import Persister
 from waypost import facts
 from waypost.checkpoint import Checkpoint
@@ -346,13 +348,13 @@ class Acquisitions:
         session = Session(machine.session, machine.epoch, Role.DORMANT)
         state = self._env.state
         session.describe(checkpoint.descriptor)
-        session.expire_unpersisted(checkpoint.acknowledged)
+        best_effort.expire_unpersisted(session, checkpoint.acknowledged)
         session.renumber()
         session.begin_rebuilding()
         # What was promised of an origin that the owner knew nothing of any more, for its log had lost its end.
-        acknowledged = state.continued({**session.promised_from(), **checkpoint.acknowledged})
-        session.close_gates(state.frontier, seen=acknowledged)
-        session.raise_promise_floors(acknowledged)
+        acknowledged = state.continued({**session.subscriptions.promised_from(), **checkpoint.acknowledged})
+        session.gates.close_all(state.frontier, seen=acknowledged)
+        session.subscriptions.raise_promise_floors(acknowledged)
         self._persister.store.replace_copy(session.id)
         self._served.serve(session, session.epoch, facts.OwnedCause.FAILOVER)
 

@@ -43,7 +43,8 @@ from proxy.core.transfer_record import (
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, is_of_earlier_epoch
 from proxy.session.retention import Mark
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.stream.stream import Stream
 from waypost.errors import WaypostError
@@ -387,7 +388,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow.describe(prepared.descriptor)
         incoming.stored = prepared.stored
         incoming.progress_ms = self._env.time.now_ms
-        shadow.close_gates(self._env.state.frontier, seen=None)
+        shadow.gates.close_all(self._env.state.frontier, seen=None)
         self._sessions.put(shadow)
         self._sessions.interest.register(shadow)
 
@@ -458,7 +459,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._sessions.interest.register(shadow)
         self._sessions.subscriptions_changed(shadow)
         self._sessions.mark_changed(shadow.id)
-        shadow.raise_promise_floors(frozen.cut)
+        shadow.subscriptions.raise_promise_floors(frozen.cut)
         self._coverage.watch(shadow)
         self._coverage.advance(shadow)
 
@@ -496,7 +497,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self._served.drop(shadow)
             return None
         self._served.withdraw(shadow)
-        shadow.drop_gates()
+        shadow.gates.clear()
         return PartialCopy(shadow, incoming.copy, self._env.time.now_ms + COPY_KEPT_MS)
 
     def _forget(self, session: SessionId) -> None:
@@ -532,4 +533,6 @@ def _interests(session: Session) -> tuple[object, object]:
     """Return by what live notifications are matched: in one generation neither the expression nor the keys ever change,
     but where it ends may become known.
     """
-    return {(subscription.id, subscription.generation) for subscription in session.active()}, session.known_ends()
+    return {
+        (subscription.id, subscription.generation) for subscription in session.subscriptions.active()
+    }, session.subscriptions.known_ends()

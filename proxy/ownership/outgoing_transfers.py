@@ -48,7 +48,8 @@ from proxy.core.transfer_record import (
 )
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, is_of_earlier_epoch
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
 from waypost.batches import batches
 from waypost.errors import WaypostError

@@ -15,7 +15,8 @@ from proxy.core.registry_memory import SWEEPS_PER_ROUND
 from proxy.core.session_table import SessionTable
 from proxy.ownership.copy_replies import CopyReplies
 from proxy.ownership.served_sessions import ServedSessions
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.stream.incremental_scan import IncrementalScan
 from proxy.stream.persister import Persister
 from waypost.clock import NEVER

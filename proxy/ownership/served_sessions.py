@@ -11,7 +11,8 @@ from proxy.core.events import NO_REQUESTER, OwnerRead, Requester, SessionServed,
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.ownership.copy_replies import CopyReplies
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.stream.stream import Stream
 from waypost.errors import ReceiverTaken, WaypostError
 from waypost.facts import FactKind, OwnedCause
@@ -49,7 +50,7 @@ class ServedSessions:
             self._sessions.put(session)
         self._env.cluster.owned_by(session.id, Ownership(self._env.proxy, epoch))
         self._sessions.mark_changed(session.id)
-        if session.interest_expressions() or session.ended:
+        if session.subscriptions.interest_expressions() or session.subscriptions.ended:
             self._sessions.interest.register(session)
         self._output.counters.served[cause] += 1
         self._output.journal.attest(FactKind.OWNED, session, cause=cause, frontier=self._env.frontier(session))

@@ -17,7 +17,8 @@ from proxy.core.effects import SendPeer
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from waypost.clock import NEVER
 from waypost.identity import NO_PROXY, ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE, REBALANCE_RATE
@@ -95,9 +96,9 @@ class SessionMoves:
         The deliveries are counted anew then; before `dwell_ms` have passed nothing is done.
         """
         now = self._env.time.now_ms
-        if now < session.counted_since_ms + self._env.settings.dwell_ms:
+        if now < session.delivery_count.since_ms + self._env.settings.dwell_ms:
             return
-        delivered = session.take_delivered(now)
+        delivered = session.delivery_count.take(now)
         for proxy, count in delivered.items():
             if 2 * count > delivered.total() and proxy != self._env.proxy:
                 self.request_move(session.id, proxy)

@@ -16,8 +16,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from proxy.session.retention import Matched
 from proxy.session.stored_notification import Entry, StoredNotification
+from proxy.session.subscription import Matched
 
 
 class MessageQueue:

@@ -13,8 +13,8 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from typing import NamedTuple
 
-from proxy.session.retention import Matched
 from proxy.session.stored_notification import Entry
+from proxy.session.subscription import Matched
 from waypost.clock import NEVER
 from waypost.facts import RemovalPolicy
 from waypost.identity import Origin

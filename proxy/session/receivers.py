@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from proxy.session.delivery_window import DeliveryWindow
-from proxy.session.retention import Matched, Retention
+from proxy.session.idle_time import IdleTime
+from proxy.session.retention import Retention
 from proxy.session.stored_notification import Entry
+from proxy.session.subscription import Matched
 from waypost.checkpoint import GapRow, ReceiverRow
 from waypost.errors import LimitExceeded
 from waypost.frontier import Selective, join
@@ -65,12 +67,8 @@ class Receiver:
     """The number of gaps that it has confirmed."""
     keys: tuple[Key, ...] = ()
     """Those that go with every subscription that it makes; they stay with its registration."""
-    expiry_s: int | None = None
-    """The registration ends when it was not attached for so many seconds; None: never."""
-    idle_ms: int = 0
-    """Time for which it has not been attached, while the session was served and no transfer ran."""
-    idle: bool = False
-    """Whether it was not attached when that was last counted."""
+    idle_time: IdleTime = field(default_factory=IdleTime)
+    """The time for which it was not attached; its registration may end by it."""
     is_new: bool = False
     """Whether it was registered and has not been told so yet."""
     reliability: Reliability = PERSISTENT
@@ -105,10 +103,10 @@ class Receiver:
             # As its selective coordinates, which it says no more where the frontier has come past them.
             self.raise_frontier(confirmed)
         self.window.size = min(message.window, MAX_OUT_OF_ORDER) if goes_by_attributes(self.order) else message.window
-        self.idle_ms = 0
+        self.idle_time.reset()
         self._reset()
 
-    def ahead(self, reached: Mapping[Origin, int]) -> set[Origin]:
+    def reported_beyond(self, reached: Mapping[Origin, int]) -> set[Origin]:
         """Return the origins of which the receiver has reported more than is known to exist.
 
         Args:
@@ -134,7 +132,7 @@ class Receiver:
 
     def configure(self, reliability: Reliability, expiry_s: int | None) -> None:
         """Set the receiver's reliability, and its expiry in seconds (None: never), in force from this attach on."""
-        self.reliability, self.expiry_s = reliability, expiry_s
+        self.reliability, self.idle_time.expiry_s = reliability, expiry_s
 
     def become_persistent(self, reliability: Reliability) -> None:
         """Set a reliability of persistent events; the registration is not durable until :meth:`written` says so."""
@@ -154,21 +152,6 @@ class Receiver:
         are.
         """
         self.keys = keys
-
-    def count_idle(self, grain_ms: int) -> bool:
-        """Count time without an attachment, if the receiver was detached at the last call and is detached now.
-
-        Args:
-            grain_ms: the time to add; 0: none, and False is returned.
-
-        Returns:
-            Whether the time was counted.
-        """
-        was_idle, self.idle = self.idle, self.connection is None
-        if not (was_idle and self.idle and grain_ms):
-            return False
-        self.idle_ms += grain_ms
-        return True
 
     # ------------------------------------------------------------ what goes out
 
@@ -343,7 +326,7 @@ class Receiver:
         gaps = {origin: (above[origin] + 1, offset) for origin, offset in upto.items() if above[origin] < offset}
         self.raise_frontier(upto)
         if self.reliability.connection != "persistent":
-            self.idle_ms, self.idle = (self.expiry_s or 0) * 1_000, True
+            self.idle_time.expire()
         return gaps
 
     # ------------------------------------------------------------ what travels
@@ -354,8 +337,8 @@ class Receiver:
             acknowledged=self.acknowledged,
             frontier=dict(self.frontier),
             keys=self.keys,
-            expiry_s=self.expiry_s,
-            idle_ms=self.idle_ms,
+            expiry_s=self.idle_time.expiry_s,
+            idle_ms=self.idle_time.ms,
             is_new=self.is_new,
             reliability=self.reliability,
             order=self.order,
@@ -372,7 +355,7 @@ class Receiver:
             window=DeliveryWindow(sent=row.acknowledged),
             keys=row.keys,
         )
-        made.expiry_s, made.idle_ms, made.is_new = row.expiry_s, row.idle_ms, row.is_new
+        made.idle_time.expiry_s, made.idle_time.ms, made.is_new = row.expiry_s, row.idle_ms, row.is_new
         made.reliability, made.order = row.reliability, row.order
         made.selective = Selective(row.selective)
         return made

@@ -20,14 +20,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from proxy.session.subscription import Subscription
+from proxy.session.subscription import Matched, Subscription
 from waypost.clock import NEVER
 from waypost.facts import RemovalPolicy
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import Key, Protection
 from waypost.limits import LET_GO_NOTED
 
-Matched = tuple[SubscriptionId, ...]
 Policies = tuple[RemovalPolicy, ...]
 """By which an entry was removed."""
 GRAIN_MS = 1_000

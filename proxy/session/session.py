@@ -1,16 +1,8 @@
-"""A session as one proxy holds it: its role, its subscriptions, what is stored, and gates.
+"""A session as one proxy holds it: what comes, what is stored, who has what, and how it changes its role.
 
-Theory
-------
-*Entries* are what it has stored (proxy/session/message_queue.py): they go from the front when all receivers have them.
-
-*Gates.* A live match is stored at once, unless the session has not caught up with its origin yet: then it waits behind
-that origin's gate (handover/gate.py) until what is missing was fetched. So the session's frontier is the site's, except
-for gated origins, where it is what was seen of them, and for those of which a handover or a catch-up brought more than
-the site's log has brought here (`seen_beyond_log`).
-
-*Roles.* The registry says who owns a session, the role says what this copy has to do with that. It changes as
-:data:`CHANGES` says and in no other way.
+It joins the values of this room: subscriptions (subscription_set.py), receivers, entries (message_queue.py: they go
+from the front when all receivers have them), gates, and retention. The registry says who owns a session; the role says
+what this copy has to do with that (role.py).
 
 All that is no entry is the descriptor: it is what travels, what is kept in a checkpoint, and what the store has beside
 the entries. Whatever of a session must outlive its copy here stands in it.
@@ -18,25 +10,27 @@ the entries. Whatever of a session must outlive its copy here stands in it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 
 import msgspec
 
-from handover.gate import Gate
+from proxy.session.auth_failures import AuthFailures
+from proxy.session.delivery_count import DeliveryCount
+from proxy.session.former_receivers import FormerReceivers
 from proxy.session.gaps import Gaps
+from proxy.session.gates import Gates
+from proxy.session.idle_time import IdleTime
 from proxy.session.message_queue import MessageQueue
 from proxy.session.queue_limits import QueueLimits
 from proxy.session.receivers import Receiver, Receivers
-from proxy.session.retention import Matched, Retention
+from proxy.session.retention import Retention
+from proxy.session.role import CHANGES, Role
 from proxy.session.stored_notification import Entry, StoredNotification
-from proxy.session.subscription import Subscription
+from proxy.session.subscription import Matched, Subscription
+from proxy.session.subscription_set import SubscriptionSet
 from waypost.access import Grant
-from waypost.checkpoint import Descriptor, GapRow, Rank, ReceiverRow, ReceiverTombstone
+from waypost.checkpoint import Descriptor, Rank, ReceiverRow
 from waypost.errors import Internal, LimitExceeded
-from waypost.facts import GapCause
 from waypost.frontier import join
 from waypost.identity import (
     NOTHING,
@@ -47,12 +41,9 @@ from waypost.identity import (
     ReceiverId,
     SessionId,
     SubscriptionId,
-    site_of,
 )
-from waypost.keys import OPEN, Protection
-from waypost.limits import DELIVERY_BATCH, MAX_DESCRIPTOR_BYTES, UNREGISTERED_REMEMBERED
+from waypost.limits import DELIVERY_BATCH, MAX_DESCRIPTOR_BYTES
 from waypost.messages import DeliverEncoded
-from waypost.notification import Value
 from waypost.queue import UNBOUNDED, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
@@ -60,58 +51,8 @@ ROOM_CHECKS = 16
 """One in so many checks of the descriptor's size measures it."""
 
 
-class Role(Enum):
-    """What this copy of the session is. Only a SERVING one delivers or accepts changes."""
-
-    SHADOW = "shadow"
-    """A target's: all origins gated, the cut not known yet."""
-    STAGED = "staged"
-    """A target's, merged and stored, waiting for the registry."""
-    DORMANT = "dormant"
-    """Ours by the store; the epoch of this start of serving is not taken yet."""
-    SERVING = "serving"
-    FROZEN = "frozen"
-    """A source's, still at its cut; the registry decides what becomes of it."""
-    ORPHAN = "orphan"
-    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch, or if
-    the row has the epoch before and the copy commits after all."""
-
-
-CHANGES = {
-    (Role.SHADOW, Role.STAGED): "merge",
-    (Role.STAGED, Role.SERVING): "commit",
-    (Role.STAGED, Role.ORPHAN): "the transfer is gone",
-    (Role.ORPHAN, Role.DORMANT): "the row has its epoch, or was given it",
-    (Role.DORMANT, Role.SERVING): "a new epoch was taken",
-    (Role.SERVING, Role.FROZEN): "freeze",
-    (Role.SERVING, Role.DORMANT): "the lease has ended",
-    (Role.FROZEN, Role.SERVING): "thaw",
-    (Role.FROZEN, Role.DORMANT): "the lease has ended",
-}
-"""All changes of a copy's role; there are no others."""
-
-
 # Looked up once: every notification of every session asks.
 SHADOW, SERVING, FROZEN = Role.SHADOW, Role.SERVING, Role.FROZEN
-
-
-@dataclass(slots=True)
-class AuthFailures:
-    """The failed and running checks of the password of one principal of a session.
-
-    Kept in memory only (proxy/clients/authorization.py).
-    """
-
-    failures: int = 0
-    """Wrong passwords since the last right one."""
-    next_ms: int = 0
-    """The time before which no password is checked."""
-    under_way: int = 0
-    known: bytes = b""
-    """A digest of the password that was right, by a key that never leaves this process."""
-
-
-_Gate = Gate[tuple[StoredNotification, Matched]]
 
 
 class Session:
@@ -123,21 +64,15 @@ class Session:
         self.role = role
         self.term = 0
         """The number of times that this copy began to be served."""
-        self.subscriptions: dict[SubscriptionId, Subscription] = {}
-        self.ended: list[Subscription] = []
-        """Ended subscriptions, until all receivers have what they matched before their end."""
+        self.subscriptions = SubscriptionSet()
         self.receivers = Receivers()
-        self.unregistered: dict[ReceiverId, dict[Origin, int]] = {}
-        """The cursors of receivers that are not registered any more: should they come back, they get nothing again."""
+        self.former_receivers = FormerReceivers()
         self.checkpointed: Rank = (Epoch(0), 0)
         """The rank of the last checkpoint that was written of this copy."""
         self._room_checks = -1
         self._room_taken = 0
         """Bytes of the descriptor, as far as counted since it was measured."""
-        self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
-        self._gates: dict[Origin, _Gate] = {}
-        self.seen_beyond_log: dict[Origin, int] = {}
-        """By origin, an offset seen; it counts where it is above what the log of the site brings here."""
+        self.gates = Gates()
         self.interrupted_promises: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.created_at: dict[Origin, int] = {}
@@ -147,21 +82,14 @@ class Session:
         """The proxy that handed a staged copy over."""
         self.copy = ""
         """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
-        self.delivered: Counter[ProxyId] = Counter()
-        """Notifications since the last look, by the proxy at which their receivers are."""
-        self.counted_since_ms = 0
-        """The time of that look, in ms of the engine's clock."""
+        self.delivery_count = DeliveryCount()
         self.served_since_ms = 0
         """The time at which it began to be served here, in ms of the engine's clock."""
         self.was_served = False
         """True if this process served it, and no other proxy had it at its epoch or a later one when that ended."""
         self.gaps = Gaps()
-        self.expiry_s: int | None = None
-        """The session ends when no receiver was attached for so many seconds; None: never."""
-        self.idle_ms = 0
-        """Time for which no receiver has been attached, while it was served and no transfer ran."""
-        self.idle = False
-        """True if no receiver was attached at the last look."""
+        self.idle_time = IdleTime()
+        """The time for which no receiver was attached; the session may end by it."""
         self.reliability = PERSISTENT
         """The reliability that those of its receivers may not exceed."""
         self.queue = UNBOUNDED
@@ -176,10 +104,6 @@ class Session:
         """Whether it was rebuilt from its last checkpoint and has not caught up with every origin yet."""
         self.retention = Retention()
         self.retention.copying = role is SHADOW
-        self._made = 0
-        """Subscriptions made in this copy."""
-        self._interest_expressions: tuple[str, ...] | None = ()
-        """Expressions that the site must hold for it; None: they are to be found anew."""
 
     def become(self, role: Role) -> None:
         """Change the role. A change to FROZEN or DORMANT also drops the limits of ended subscriptions: the next start
@@ -194,9 +118,7 @@ class Session:
         if role is Role.SERVING:
             self.term += 1
         if role in (Role.FROZEN, Role.DORMANT):
-            # Whoever serves it next asks anew where they end: until then all matches that may lie below.
-            for subscription in self.ended:
-                subscription.limits.clear()
+            self.subscriptions.drop_limits()
 
     # ------------------------------------------------------------ where it is served
 
@@ -220,16 +142,6 @@ class Session:
         """
         self.rebuilding = False
 
-    def take_delivered(self, now_ms: int) -> Counter[ProxyId]:
-        """Return the number of notifications delivered since the last call, by their receivers' proxy; count anew.
-
-        Args:
-            now_ms: by the engine's clock.
-        """
-        self.counted_since_ms = now_ms
-        delivered, self.delivered = self.delivered, Counter()
-        return delivered
-
     def next_serial(self) -> int:
         """Return the serial of the next checkpoint, and use it up: 1, 2, 3, ... in each epoch (handover rule 19).
 
@@ -247,57 +159,26 @@ class Session:
 
         :meth:`bound` puts the bounds in force.
         """
-        self.expiry_s, self.reliability, self.queue = expiry_s, reliability, queue
-
-    def reset_idle(self) -> None:
-        """Reset the time without an attached receiver to 0."""
-        self.idle_ms = 0
-
-    def count_idle(self, grain_ms: int) -> bool:
-        """Count time without a receiver, if no receiver was attached at the last call and none is attached now.
-
-        Args:
-            grain_ms: the time to add; 0: none, and False is returned.
-
-        Returns:
-            Whether the time was counted.
-        """
-        was_idle, self.idle = self.idle, not self.receivers.attached()
-        if not self.idle:
-            self.idle_ms = 0
-        if not (was_idle and self.idle and grain_ms):
-            return False
-        self.idle_ms += grain_ms
-        return True
+        self.idle_time.expiry_s, self.reliability, self.queue = expiry_s, reliability, queue
 
     # ------------------------------------------------------------ subscriptions
-
-    def active(self) -> list[Subscription]:
-        """Return the subscriptions that have not ended."""
-        return list(self.subscriptions.values())
 
     def subscriptions_changed(self) -> None:
         """Recompute what the session derives from its subscriptions: call it after each change of one. Its methods that
         add, end or replace subscriptions do so. The proxy matches by them after
         :meth:`SessionTable.subscriptions_changed`.
         """
-        self._interest_expressions = None
+        self.subscriptions.changed()
         stored = ((number, matched) for number, _, matched in self.entries.in_memory)
-        self.retention.set_subscriptions([*self.active(), *self.ended], stored)
+        self.retention.set_subscriptions(self.subscriptions.all(), stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
-        """Add a new subscription, and give it a generation that no other one of the session has. The caller checks that
-        no active subscription has its id: it would be overwritten.
-
-        The generation is made of the epoch and a number: no other copy of the session ever serves at this epoch.
-        """
-        self._made += 1
-        subscription.generation = f"{self.epoch}/{self._made}"
-        self.subscriptions[subscription.id] = subscription
+        """Add a new subscription, and give it a generation, as :meth:`SubscriptionSet.add` does."""
+        self.subscriptions.add(subscription, self.epoch)
         self.subscriptions_changed()
 
     def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> Subscription:
-        """End a subscription, and return it; it stays in :attr:`ended` until all receivers have what it matched.
+        """End a subscription, and return it, as :meth:`SubscriptionSet.end` does.
 
         Args:
             at: origin -> the last offset that it still matches; UNKNOWN_END: not known yet.
@@ -305,19 +186,24 @@ class Session:
         Raises:
             KeyError: there is no such subscription.
         """
-        subscription = self.subscriptions.pop(identity)
-        subscription.end = dict(at)
-        for earlier in self.generations(identity):
-            earlier.replaced = False
-        self.ended.append(subscription)
+        ended = self.subscriptions.end(identity, at)
         self.subscriptions_changed()
-        return subscription
+        return ended
 
-    def known_ends(self) -> frozenset[tuple[str, frozenset[tuple[Origin, int]]]]:
-        """Return (generation, known ends by origin) of each ended subscription, in a form that can be compared. Origins
-        in which the end is not known are left out.
+    def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:
+        """Replace a subscription by its next generation, and return the one before, as :meth:`SubscriptionSet.replace`
+        does.
+
+        Args:
+            following: the next generation, with the same id and other keys.
+            at: origin -> the last offset that the generation before matches.
+
+        Raises:
+            KeyError: there is no active subscription of that id.
         """
-        return frozenset((ended.generation, frozenset(ended.known_end.items())) for ended in self.ended)
+        before = self.subscriptions.replace(following, at, self.epoch)
+        self.subscriptions_changed()
+        return before
 
     def resolve_ends(self, resolved: Iterable[tuple[Subscription, Mapping[Origin, int]]]) -> None:
         """Set ends of ended subscriptions that are known by now.
@@ -325,101 +211,19 @@ class Session:
         Args:
             resolved: an ended subscription, and origin -> the last offset that it matches; others stay.
         """
-        for subscription, at in resolved:
-            subscription.end = {**(subscription.end or {}), **at}
-            for origin in at:
-                subscription.limits.pop(origin, None)
+        self.subscriptions.resolve_ends(resolved)
         self.subscriptions_changed()
 
-    def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:
-        """Replace a subscription by its next generation, with the same id and other keys; return the one before.
-
-        Args:
-            following: the next generation; it gets a generation's name here.
-            at: origin -> the last offset that the generation before matches.
-
-        Raises:
-            KeyError: there is no active subscription of that id.
-        """
-        before = self.subscriptions[following.id]
-        before.end, before.replaced = dict(at), True
-        self.ended.append(before)
-        self.add_subscription(following)
-        return before
-
-    def generations(self, identity: SubscriptionId) -> list[Subscription]:
-        """Return the active subscription of an id, behind its earlier generations that are still owed.
-
-        Empty: there is none, neither active nor owed.
-        """
-        replaced = [
-            subscription for subscription in self.ended if subscription.replaced and subscription.id == identity
-        ]
-        return [*replaced, self.subscriptions[identity]] if identity in self.subscriptions else replaced
-
-    def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
+    def forget_ended(self, site: Mapping[Origin, int]) -> None:
         """Forget the ended subscriptions that no receiver is owed any more, and whose end the journal has.
 
         Args:
-            acknowledged: the frontier up to which every receiver has all (:meth:`acknowledged_by_all`).
+            site: the frontier of the site log, as read here.
         """
-        owed = [
-            sub
-            for sub in self.ended
-            if not sub.is_end_on_record
-            or any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
-        ]
-        if len(owed) != len(self.ended):
-            self.ended = owed
+        if self.subscriptions.ended and self.subscriptions.forget_ended(self.acknowledged_by_all(site)):
             self.subscriptions_changed()
 
-    def interest_expressions(self) -> tuple[str, ...]:
-        """Return the expressions that the site must have registered for this session: canonical, sorted, each once."""
-        if self._interest_expressions is None:
-            self._interest_expressions = tuple(
-                sorted({subscription.expression.canonical for subscription in self.matching()})
-            )
-        return self._interest_expressions
-
-    def matching(self) -> list[Subscription]:
-        """Return the subscriptions that match live notifications: active ones, and those with an unknown end."""
-        return [*self.active(), *(subscription for subscription in self.ended if subscription.has_unknown_end)]
-
-    def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
-        """Return canonical expression -> the protections of its subscriptions, sorted, for what the site registers.
-
-        Expressions all of whose subscriptions are open to every notification (OPEN) are left out.
-        """
-        needing = self.matching()
-        if all(subscription.protection == OPEN for subscription in needing):
-            return {}
-        found: dict[str, set[Protection]] = {}
-        for subscription in needing:
-            found.setdefault(subscription.expression.canonical, set()).add(subscription.protection)
-        return {expression: tuple(sorted(by)) for expression, by in sorted(found.items()) if by != {OPEN}}
-
-    def all_expressions(self) -> tuple[str, ...]:
-        """Return the expressions of all subscriptions, ended ones too, for a catch-up: canonical, sorted, each once."""
-        return tuple(sorted({sub.expression.canonical for sub in [*self.active(), *self.ended]}))
-
-    def match(
-        self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
-    ) -> Matched:
-        """Return the ids of the subscriptions that match a notification, each once; ended ones too. Empty: none.
-
-        Args:
-            origin: of the notification.
-            offset: of the notification, in its origin's log.
-            attributes: of the notification.
-            protection: the keys of the notification; a subscription matches only if its own keys let it.
-        """
-        wanting = (
-            sub.id
-            for sub in [*self.active(), *self.ended]
-            if sub.wants(origin, offset) and sub.protection.allows(protection) and sub.expression.matches(attributes)
-        )
-        # One that has ended may overlap one of the same name that was made since.
-        return tuple(dict.fromkeys(wanting))
+    # ------------------------------------------------------------ its access
 
     def set_access(self, access: Mapping[str, Grant]) -> None:
         """Set the session's access, by principal; empty: everybody may do everything. Wrong passwords are forgotten."""
@@ -429,31 +233,12 @@ class Session:
     # ------------------------------------------------------------ what comes
 
     def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return the frontier up to which the session has taken what it matched.
-
-        Args:
-            site: the frontier of the site log, as read here. The session's own differs from it for gated origins, and
-                for those of which it has seen more; origins of which that is not known (a shadow) are left out.
-        """
-        seen = join(dict(site), self.seen_beyond_log)
-        for origin, gate in self._gates.items():
-            if gate.seen is None:
-                seen.pop(origin, None)
-            else:
-                seen[origin] = gate.seen
-        return seen
-
-    def seen_apart(self, site: Mapping[Origin, int]) -> dict[Origin, int | None]:
-        """Return origin -> the last offset seen, of the origins where the session differs from the site's frontier.
-
-        None: not known (a shadow). The store keeps these offsets; a restored session has all of these origins gated
-        there.
+        """Return the frontier up to which the session has taken what it matched (:meth:`Gates.frontier`).
 
         Args:
             site: the frontier of the site log, as read here.
         """
-        further = {origin: seen for origin, seen in self.seen_beyond_log.items() if seen > site.get(origin, NOTHING)}
-        return further | {origin: gate.seen for origin, gate in self._gates.items()}
+        return self.gates.frontier(site)
 
     def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
         """Take a live match; tell whether it was stored at once.
@@ -465,17 +250,18 @@ class Session:
             stored: the notification.
             matched: the subscriptions that match it.
         """
-        if self.seen_beyond_log and stored.offset <= self.seen_beyond_log.get(stored.origin, NOTHING):
+        gates = self.gates
+        if gates.seen_beyond_log and stored.offset <= gates.seen_beyond_log.get(stored.origin, NOTHING):
             return False
-        if not self._gates and self.role is SERVING:
+        if not gates and self.role is SERVING:
             self.accept(stored, matched)
             return True
-        gate = self._gates.get(stored.origin)
+        gate = gates.get(stored.origin)
         if gate is None and self.role is SHADOW:
-            gate = self.gate(stored.origin, None)
+            gate = gates.close(stored.origin, None)
         elif gate is None and self.role is FROZEN:
             # Learnt after the freeze, and before its first match nothing was passed over.
-            gate = self.gate(stored.origin, stored.offset - 1)
+            gate = gates.close(stored.origin, stored.offset - 1)
         if gate is None:
             self.accept(stored, matched)
             return True
@@ -500,38 +286,6 @@ class Session:
         if self.queue_limits is not None:
             self.queue_limits.add(entry)
 
-    def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
-        """Close a gate for every origin of `site` and `seen`. It takes the place of any gate that the origin has;
-        matches that waited there are dropped, and come by catch-up.
-
-        Args:
-            site: the frontier of the site log, as read here.
-            seen: the frontier up to which the session has all; None: not known (a shadow).
-        """
-        for origin in {**site, **(seen or {})}:
-            self.gate(origin, None if seen is None else seen.get(origin), site.get(origin, NOTHING))
-
-    @property
-    def gates(self) -> Mapping[Origin, _Gate]:
-        """The closed gates, by origin; a view. The session alone closes and opens them."""
-        return self._gates
-
-    def gate(self, origin: Origin, seen: int | None, live_from: int | None = None) -> _Gate:
-        """Close a gate for an origin, and return it; it takes the place of any gate that the origin has.
-
-        Args:
-            seen: the last offset that the session has seen; None: not known, as of a shadow.
-            live_from: the offset above which live matches come, and wait; None: above `seen`.
-        """
-        if live_from is None:
-            live_from = NOTHING if seen is None else seen
-        gate = self._gates[origin] = Gate(seen, live_from)
-        return gate
-
-    def drop_gates(self) -> None:
-        """Remove all gates, with what waits behind them: the session is a copy that nothing is matched for."""
-        self._gates.clear()
-
     def begin_serving(self, epoch: Epoch, now_ms: int) -> None:
         """Change the role to SERVING at an epoch of which the registry names us the owner. Gates stay closed; entries
         that all receivers have acknowledged are dropped.
@@ -546,8 +300,8 @@ class Session:
         self.epoch = epoch
         self.become(Role.SERVING)
         self.was_served = True
-        self.served_since_ms = self.counted_since_ms = now_ms
-        self.delivered.clear()
+        self.served_since_ms = now_ms
+        self.delivery_count.restart(now_ms)
         self.remove_acknowledged()
 
     def begin_at(self, frontier: Mapping[Origin, int]) -> None:
@@ -557,10 +311,6 @@ class Session:
     def copied_from(self, source: ProxyId, epoch: Epoch) -> None:
         """Set the proxy from which a copy comes, and its epoch: the source's, and from the merge on the wanted one."""
         self.source, self.epoch = source, epoch
-
-    def count_delivered(self, at: ProxyId, count: int) -> None:
-        """Count notifications that were delivered to a receiver whose client is connected at this proxy."""
-        self.delivered[at] += count
 
     def raise_epoch(self, epoch: Epoch) -> None:
         """Set the epoch to a later one at which the session is known to be served; a lower one changes nothing."""
@@ -577,8 +327,8 @@ class Session:
         """
         cut = self.frontier(site)
         for origin in site:
-            if origin not in self._gates:
-                self.gate(origin, cut[origin])
+            if origin not in self.gates:
+                self.gates.close(origin, cut[origin])
         self.become(Role.FROZEN)
         return cut
 
@@ -598,11 +348,11 @@ class Session:
         Raises:
             Internal: the session is not a shadow.
         """
-        cut = {**self.promised_from(), **cut}
+        cut = {**self.subscriptions.promised_from(), **cut}
         for origin in {**cut, **site}:
-            if origin not in self._gates:
-                self.gate(origin, None, site.get(origin, NOTHING))
-            self._gates[origin].seen = cut.get(origin)
+            if origin not in self.gates:
+                self.gates.close(origin, None, site.get(origin, NOTHING))
+            self.gates[origin].seen = cut.get(origin)
         self._begin_with(oldest)
         self.entries.next_number = following
         self.entries.saved_number = max(self.entries.saved_number, oldest - 1)
@@ -616,10 +366,10 @@ class Session:
         Raises:
             KeyError: there is no gate.
         """
-        gate = self._gates.pop(origin)
+        gate = self.gates.pop(origin)
         gate.open(lambda _, item: self.accept(*item))
         if gate.seen is not None:
-            self.seen_beyond_log[origin] = gate.seen
+            self.gates.seen_beyond_log[origin] = gate.seen
 
     # ------------------------------------------------------------ what is stored
 
@@ -647,13 +397,13 @@ class Session:
         if through is not None and through >= self.entries.first_number:
             self._begin_with(through + 1)
 
-    def ahead(self, reached: Mapping[Origin, int]) -> set[Origin]:
+    def reported_beyond(self, reached: Mapping[Origin, int]) -> set[Origin]:
         """Return the origins of which a receiver has reported more than is known to exist.
 
         Args:
             reached: the frontier up to which the proxy has read the site log, or the session has taken.
         """
-        return set().union(*(receiver.ahead(reached) for receiver in self.receivers.values()))
+        return set().union(*(receiver.reported_beyond(reached) for receiver in self.receivers.values()))
 
     def raise_frontier(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
         """Note that the receiver's application was given all up to a frontier that the client reported.
@@ -728,14 +478,6 @@ class Session:
 
     # ------------------------------------------------------------ receivers
 
-    def goes_on(self, subscription: Subscription) -> bool:
-        """Tell whether a subscription is active, or was replaced by its next generation with other keys.
-
-        Else it has ended, and its id may name another one.
-        """
-        now = self.subscriptions.get(subscription.id)
-        return now is subscription or (now is not None and subscription.replaced)
-
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Register a new receiver, and return it; it is owed every entry that is stored, and its registration is not
         durable yet. The caller checks that the receiver is not registered.
@@ -745,33 +487,11 @@ class Session:
         Args:
             above: the frontier above which the receiver is owed notifications; None: :attr:`created_at`.
         """
-        begins = join(dict(self.created_at if above is None else above), self.unregistered.pop(identity, {}))
+        begins = join(dict(self.created_at if above is None else above), self.former_receivers.take_frontier(identity))
         joined = self.receivers[identity] = Receiver(
             id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, is_new=True, is_durable=False
         )
         return joined
-
-    def record_unregistration(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> None:
-        """Remember that a receiver has unregistered itself (UNREGISTERED_REMEMBERED at most, the oldest go first).
-
-        Args:
-            incarnation: of the receiver.
-            attach_seq: its attach counter: its attaches up to this one are void.
-        """
-        self.tombstones.pop(identity, None)
-        self.tombstones[identity] = ReceiverTombstone(incarnation, attach_seq)
-        if len(self.tombstones) > UNREGISTERED_REMEMBERED:
-            del self.tombstones[next(iter(self.tombstones))]
-
-    def has_left_since(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> bool:
-        """Tell whether the receiver has unregistered itself after it sent this attach.
-
-        Args:
-            incarnation: of the receiver, as the attach has it.
-            attach_seq: the attach counter of the attach; 0: the client does not count, and False is returned.
-        """
-        tombstone = self.tombstones.get(identity)
-        return tombstone is not None and tombstone.incarnation == incarnation and 0 < attach_seq <= tombstone.attach_seq
 
     def unregister(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
         """Remove a receiver's registration.
@@ -781,9 +501,7 @@ class Session:
         Args:
             site: the frontier of the site log, as read here.
         """
-        self.unregistered[receiver.id] = dict(receiver.frontier)
-        if len(self.unregistered) > UNREGISTERED_REMEMBERED:
-            del self.unregistered[next(iter(self.unregistered))]
+        self.former_receivers.remember(receiver.id, receiver.frontier)
         if [*self.receivers] == [receiver.id]:
             self.created_at = self.frontier(site)
         self.receivers.pop(receiver.id, None)
@@ -820,7 +538,9 @@ class Session:
         """
         if not self.receivers:
             return dict(self.created_at)
-        return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self.promised_from())
+        return self.receivers.have_frontier(
+            self.frontier(site), self.entries.last_number, self.subscriptions.promised_from()
+        )
 
     def acknowledged_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return the frontier up to which every receiver has all, receivers of best-effort events included.
@@ -833,74 +553,9 @@ class Session:
         if not self.receivers:
             return dict(self.created_at)
         seen = self.frontier(site)
-        return self.receivers.have_frontier(seen, self.entries.last_number, self.promised_from(), all_of_them=True)
-
-    def promised_from(self) -> dict[Origin, int]:
-        """Return origin -> the lowest offset above which a subscription, active or ended, was promised.
-
-        A receiver that never reported the origin counts as having all up to there.
-        """
-        start: dict[Origin, int] = {}
-        for subscription in [*self.active(), *self.ended]:
-            for origin, above in subscription.promised.items():
-                start[origin] = min(above, start.get(origin, above))
-        return start
-
-    # ------------------------------------------------------------ best effort
-
-    def mark_caught_up(self, site: Mapping[Origin, int]) -> None:
-        """Raise the frontiers of best-effort receivers that have every entry to the session's: no gap lies below it.
-
-        Args:
-            site: the frontier of the site log, as read here.
-        """
-        for receiver in self.receivers.values():
-            if receiver.is_best_effort and receiver.acknowledged >= self.entries.last_number:
-                receiver.raise_frontier(self.frontier(site))
-
-    def expire_unpersisted(self, upto: Mapping[Origin, int]) -> None:
-        """Turn the backlog of best-effort receivers, which was lost with its process, into gaps, and move them past it.
-
-        Their frontiers move, their numbers do not (:meth:`expire_unpersisted_copy`).
-
-        Args:
-            upto: the frontier above which the session goes on.
-        """
-        start = self.promised_from()
-        # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
-        sites = {site_of(origin) for origin in start}
-        start |= {origin: NOTHING for origin in upto if origin not in start and site_of(origin) in sites}
-        lapsing = [receiver for receiver in self.receivers.values() if receiver.is_best_effort]
-        for receiver in lapsing:
-            for origin, (first, last) in receiver.expire_unpersisted(upto, start).items():
-                self.gaps.add(GapRow(origin, first, last, GapCause.LOST_WITH_PROCESS, [receiver.id]))
-        if lapsing:
-            # They get past what was promised to nobody yet, and no gap says so.
-            self.raise_promise_floors(upto)
-
-    def raise_promise_floors(self, cut: Mapping[Origin, int]) -> None:
-        """Promise nothing at or below the cut, in origins without a promise; starts stay (handover rule 7, L_FIXED).
-
-        Args:
-            cut: the frontier up to which no promise is made any more.
-        """
-        for subscription in self.active():
-            for origin, offset in cut.items():
-                if origin not in subscription.promised:
-                    subscription.promise_floor[origin] = max(subscription.promise_floor.get(origin, offset), offset)
-
-    def expire_unpersisted_copy(self, upto: Mapping[Origin, int]) -> None:
-        """Turn the lost backlog of best-effort receivers into gaps, and move them past all entries of this stored copy.
-
-        Args:
-            upto: the frontier above which the session goes on.
-        """
-        self.mark_caught_up(upto)
-        self.expire_unpersisted(upto)
-        for receiver in self.receivers.values():
-            if receiver.is_best_effort:
-                receiver.set_acknowledged(max(receiver.acknowledged, self.entries.last_number))
-        self.remove_acknowledged()
+        return self.receivers.have_frontier(
+            seen, self.entries.last_number, self.subscriptions.promised_from(), all_of_them=True
+        )
 
     # ------------------------------------------------------------ what travels
 
@@ -935,16 +590,16 @@ class Session:
         """Return the descriptor: all of the session but its entries; a copy, which later changes do not reach."""
         return Descriptor(
             created_at=dict(self.created_at),
-            subscriptions=[sub.row() for sub in [*self.active(), *self.ended]],
+            subscriptions=[subscription.row() for subscription in self.subscriptions.all()],
             receivers={identity: receiver.row() for identity, receiver in self.receivers.items()},
-            expiry_s=self.expiry_s,
-            idle_ms=self.idle_ms,
+            expiry_s=self.idle_time.expiry_s,
+            idle_ms=self.idle_time.ms,
             gaps=Gaps.copied(self.gaps),
             access=dict(self.access),
-            unregistered={identity: dict(frontier) for identity, frontier in self.unregistered.items()},
+            unregistered={identity: dict(frontier) for identity, frontier in self.former_receivers.frontiers.items()},
             reliability=self.reliability,
             queue=self.queue,
-            tombstones=dict(self.tombstones),
+            tombstones=dict(self.former_receivers.tombstones),
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -952,15 +607,12 @@ class Session:
         attached afterwards.
         """
         self.created_at = dict(descriptor.created_at)
-        self.expiry_s, self.idle_ms = descriptor.expiry_s, descriptor.idle_ms
+        self.idle_time.expiry_s, self.idle_time.ms = descriptor.expiry_s, descriptor.idle_ms
         self.gaps = Gaps.copied(descriptor.gaps)
-        self.unregistered = {identity: dict(frontier) for identity, frontier in descriptor.unregistered.items()}
+        self.former_receivers.describe(descriptor.unregistered, descriptor.tombstones)
         self.reliability, self.queue = descriptor.reliability, descriptor.queue
-        self.tombstones = dict(descriptor.tombstones)
         self.set_access(descriptor.access)
-        listed = [Subscription.of(row) for row in descriptor.subscriptions]
-        self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
-        self.ended = [sub for sub in listed if sub.end is not None]
+        self.subscriptions.describe(descriptor.subscriptions)
         self.subscriptions_changed()
         self.receivers = Receivers(
             {identity: Receiver.of(identity, row) for identity, row in descriptor.receivers.items()}

@@ -23,4 +23,4 @@ class SessionPolicy(NamedTuple):
 
 def policy_of(session: Session) -> SessionPolicy:
     """Return the policy of the session as it is now."""
-    return SessionPolicy(session.expiry_s, session.reliability, session.queue)
+    return SessionPolicy(session.idle_time.expiry_s, session.reliability, session.queue)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from proxy.session.retention import Matched
+from proxy.session.subscription import Matched
 from waypost.identity import Origin
 from waypost.keys import Key
 from waypost.messages import Delivery

@@ -11,6 +11,9 @@ from waypost.keys import Key, Protection
 from waypost.messages import SubscriptionSettings
 from waypost.subscription import Expression, parse
 
+Matched = tuple[SubscriptionId, ...]
+"""The ids of the subscriptions that match a notification."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Subscription:

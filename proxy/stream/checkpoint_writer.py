@@ -11,7 +11,9 @@ from proxy.core.effects import NoteCheckpoints, PutCheckpoint, ignore_result
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.session.session import Role, Session
+from proxy.session import best_effort
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.stream.incremental_scan import IncrementalScan
 from proxy.stream.store_writer import OnDone, StoreWriter
 from waypost.checkpoint import Checkpoint, Rank
@@ -99,7 +101,7 @@ class CheckpointWriter:
             return
         self._next[session] = []
         serial = session.next_serial()
-        session.mark_caught_up(self._env.state.frontier)
+        best_effort.mark_caught_up(session, self._env.state.frontier)
         acknowledged = session.acknowledged_frontier(self._env.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, serial, session.descriptor(), acknowledged)
         reached = _reached(session, acknowledged)
@@ -186,8 +188,8 @@ class CheckpointWriter:
                 self._touched.add(identity)
                 continue
             acknowledged = session.acknowledged_frontier(self._env.state.frontier)
-            if session.ended:
-                session.forget_ended(session.acknowledged_by_all(self._env.state.frontier))
+            if session.subscriptions.ended:
+                session.forget_ended(self._env.state.frontier)
             written = self._durable.get(identity)
             if written is None or _reached(session, acknowledged) != written.reached:
                 self.write(session, ignore_result)
@@ -231,4 +233,4 @@ def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
         (receiver.id, frozenset(receiver.frontier.items()), receiver.selective.digest())
         for receiver in session.receivers.values()
     )
-    return hash((frozenset(acknowledged.items()), frozenset(positions), session.known_ends()))
+    return hash((frozenset(acknowledged.items()), frozenset(positions), session.subscriptions.known_ends()))

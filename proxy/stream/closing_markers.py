@@ -7,7 +7,8 @@ from collections.abc import Callable
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from waypost.errors import WaypostError
 from waypost.facts import FactKind
 from waypost.identity import Origin, SessionId

@@ -13,9 +13,10 @@ from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.session.gaps import Gaps
 from proxy.session.receivers import Receiver
-from proxy.session.retention import Matched
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
+from proxy.session.subscription import Matched
 from proxy.stream.catch_up_throttle import CatchUpThrottle
 from proxy.stream.promises import Promises
 from waypost.checkpoint import GapRow
@@ -128,11 +129,11 @@ class Coverage:
         brings = site_of(origin) == state.site or origin in state.ended or self._sessions.interest.is_installed(session)
         if self._env.rereading or not brings:
             return None
-        above = state.covered_above(origin, session.interest_expressions())
+        above = state.covered_above(origin, session.subscriptions.interest_expressions())
         covered = session.gates[origin].covered_from(above)
         if covered is None:
             return None
-        ends = [sub.known_end.get(origin, NOTHING) for sub in session.ended]
+        ends = [sub.known_end.get(origin, NOTHING) for sub in session.subscriptions.ended]
         return max([covered, *ends])
 
     def _advance_origin(self, session: Session, origin: Origin) -> None:
@@ -160,11 +161,11 @@ class Coverage:
         """Begin the session's coverage of an origin of which no receiver was ever promised anything."""
         session.gates[origin].fetched(covered)
         self._promises.watch(session)
-        session.raise_promise_floors({origin: covered})
+        session.subscriptions.raise_promise_floors({origin: covered})
 
     def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
         self._request += 1
-        request = CatchUp(self._request, origin, after, upto, session.all_expressions())
+        request = CatchUp(self._request, origin, after, upto, session.subscriptions.all_expressions())
 
         def on_done(answer: History | WaypostError) -> None:
             well = not isinstance(answer, WaypostError)
@@ -193,7 +194,7 @@ class Coverage:
         gate.fetching = False
         if isinstance(answer, WaypostError) or gate.seen != after or session.role is Role.FROZEN:
             return
-        if request.expressions != session.all_expressions():
+        if request.expressions != session.subscriptions.all_expressions():
             # Asked for before the subscriptions changed: what the new ones want of it was not fetched.
             self.advance(session)
             return
@@ -220,7 +221,7 @@ class Coverage:
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
-                matched = session.match(origin, record.offset, read_body(record.body), record.protection)
+                matched = session.subscriptions.match(origin, record.offset, read_body(record.body), record.protection)
                 if matched and record.offset not in (recorded or ()):
                     young = self._young(session, matched, record.at_ms)
                     session.accept(StoredNotification.of(origin, record.offset, record), young or matched)
@@ -236,7 +237,11 @@ class Coverage:
             record.offset
             for record in answer.records
             if request.after < record.offset <= request.upto
-            and (matched := session.match(request.origin, record.offset, read_body(record.body), record.protection))
+            and (
+                matched := session.subscriptions.match(
+                    request.origin, record.offset, read_body(record.body), record.protection
+                )
+            )
             and not self._young(session, matched, record.at_ms)
         ]
 
@@ -307,7 +312,7 @@ class Coverage:
             self.broken(session)
             self._close_unknown(session)
             gate = session.gates.get(origin)
-            seen = max(event.before, session.seen_beyond_log.get(origin, NOTHING))
+            seen = max(event.before, session.gates.seen_beyond_log.get(origin, NOTHING))
             if gate is not None:
                 gate.restart(event.offset)
             elif seen < event.offset:
@@ -323,14 +328,14 @@ class Coverage:
         for session in self._sessions.values():
             for origin, seen in had.items():
                 if site_of(origin) != state.site and origin not in session.gates:
-                    session.gate(origin, max(seen, session.seen_beyond_log.get(origin, NOTHING)))
+                    session.gates.close(origin, max(seen, session.gates.seen_beyond_log.get(origin, NOTHING)))
             self._gates_closed(session)
 
     def _close_unknown(self, session: Session) -> None:
         """What is damaged may be all that the site ever heard of an origin of which something was promised."""
         state = self._env.state
         lowest: dict[Origin, int] = {}
-        for subscription in session.active():
+        for subscription in session.subscriptions.active():
             for origin, above in subscription.promised.items():
                 if origin not in state.frontier and origin not in session.gates and site_of(origin) != state.site:
                     lowest[origin] = min(above, lowest.get(origin, above))
@@ -348,10 +353,10 @@ class Coverage:
             gate = session.gates.get(event.origin)
             if gate is not None:
                 gate.restart(known.seen)
-            elif (seen := max(event.before, session.seen_beyond_log.get(event.origin, NOTHING))) < known.seen:
+            elif (seen := max(event.before, session.gates.seen_beyond_log.get(event.origin, NOTHING))) < known.seen:
                 _gate(session, event.origin, seen, known.seen)
             if event.is_first and known.following not in session.gates:
-                seen = max(known.begins, session.seen_beyond_log.get(known.following, NOTHING))
+                seen = max(known.begins, session.gates.seen_beyond_log.get(known.following, NOTHING))
                 _gate(session, known.following, seen, known.begins)
             self._gates_closed(session)
 
@@ -372,14 +377,14 @@ class Coverage:
 
     def _close(self, session: Session, origin: Origin) -> None:
         """Close the gate of the origin, where it is open, and let wait what comes from here on."""
-        seen = max(self._env.state.frontier[origin], session.seen_beyond_log.get(origin, NOTHING))
+        seen = max(self._env.state.frontier[origin], session.gates.seen_beyond_log.get(origin, NOTHING))
         gate = session.gates.get(origin)
         if gate is not None:
             gate.restart(seen)
         elif session.role not in (Role.SHADOW, Role.FROZEN):
-            session.gate(origin, seen)
+            session.gates.close(origin, seen)
 
 
 def _gate(session: Session, origin: Origin, seen: int, from_above: int) -> None:
     """Close a gate; what a shadow has seen it learns at the merge."""
-    session.gate(origin, None if session.role is Role.SHADOW else seen, from_above)
+    session.gates.close(origin, None if session.role is Role.SHADOW else seen, from_above)

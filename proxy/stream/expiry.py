@@ -20,7 +20,8 @@ from proxy.core.store_port import Swept
 from proxy.session.queue_limits import QueuedEntry, QueueLimits
 from proxy.session.receivers import Receiver
 from proxy.session.retention import GRAIN_MS, Policies, Window
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.session_policy import SessionPolicy
 from proxy.session.stored_notification import Entry
 from waypost.clock import NEVER
@@ -194,25 +195,28 @@ class Expiry:
 
     def _check_session_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long nobody has been attached."""
-        if session.expiry_s is None:
+        idle_time = session.idle_time
+        if idle_time.expiry_s is None:
             return
         is_in_transfer = session.id in self._sessions.transfers
-        if session.count_idle(0 if is_in_transfer else GRAIN_MS):
+        if idle_time.count(0 if is_in_transfer else GRAIN_MS, is_idle=not session.receivers.attached()):
             if persist:
                 self._sessions.mark_changed(session.id)
-            if session.idle_ms >= session.expiry_s * 1_000:
+            if idle_time.has_expired:
                 self._output.report(DeletionRequested(session, "nobody was attached"))
 
     def _check_receiver_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long each receiver has been away, and give up the places of those that were for too long."""
-        for receiver in [receiver for receiver in session.receivers.values() if receiver.expiry_s is not None]:
-            if not receiver.count_idle(0 if session.id in self._sessions.transfers else GRAIN_MS):
+        grain_ms = 0 if session.id in self._sessions.transfers else GRAIN_MS
+        for receiver in list(session.receivers.values()):
+            idle_time = receiver.idle_time
+            if idle_time.expiry_s is None or not idle_time.count(grain_ms, is_idle=receiver.connection is None):
                 continue
             if persist:
                 self._sessions.mark_changed(session.id)
-            if receiver.idle_ms >= (receiver.expiry_s or 0) * 1_000:
+            if idle_time.has_expired:
                 # If the journal takes its time, it is said again in a second.
-                self.forget(session, receiver, Departure.EXPIRED, f"not attached for {receiver.expiry_s} s")
+                self.forget(session, receiver, Departure.EXPIRED, f"not attached for {idle_time.expiry_s} s")
 
     def forget(
         self,
@@ -300,11 +304,11 @@ class Expiry:
 
 
 def _has_policy(session: Session) -> bool:
-    if session.retention.active or session.expiry_s is not None:
+    if session.retention.active or session.idle_time.expiry_s is not None:
         return True
     if session.queue_limits is not None and session.queue_limits.queue.deadlines:
         return True
-    return any(receiver.expiry_s is not None for receiver in session.receivers.values())
+    return any(receiver.idle_time.expiry_s is not None for receiver in session.receivers.values())
 
 
 def _up_to(window: Window, number: int) -> Window | None:

@@ -24,7 +24,7 @@ class InterestRepair:
         left out.
         """
         self._sessions.interest.register_all(
-            session for session in self._sessions.values() if session.interest_expressions()
+            session for session in self._sessions.values() if session.subscriptions.interest_expressions()
         )
 
     def expired(self, event: RegistrationsExpired) -> None:
@@ -34,7 +34,7 @@ class InterestRepair:
         the lease was an earlier incarnation's, all interests are registered again.
         """
         for session in list(self._sessions.values()):
-            if session.interest_expressions() and not self._sessions.interest.is_covered(session):
+            if session.subscriptions.interest_expressions() and not self._sessions.interest.is_covered(session):
                 self._coverage.broken(session)
             self._sessions.interest.forget(session.id)
         if event.incarnation != self._env.lease.incarnation:
@@ -50,7 +50,7 @@ class InterestRepair:
     def withdrawn(self, event: InterestWithdrawn) -> None:
         """Close the gates of a session that needs a withdrawn interest again: a new one counts from its record on."""
         session = self._sessions.get(event.session)
-        if session is not None and event.expressions.intersection(session.interest_expressions()):
+        if session is not None and event.expressions.intersection(session.subscriptions.interest_expressions()):
             self._coverage.broken(session)
 
     def registered_by_earlier_incarnation(self, identity: SessionId) -> None:
@@ -62,7 +62,7 @@ class InterestRepair:
             KeyError: the session is not here.
         """
         session = self._sessions[identity]
-        if session.interest_expressions() and not self._sessions.interest.is_exact(session):
+        if session.subscriptions.interest_expressions() and not self._sessions.interest.is_exact(session):
             self._sessions.interest.forget(session.id)
             self._sessions.interest.register(session)
 

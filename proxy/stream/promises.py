@@ -13,7 +13,8 @@ from proxy.core.effects import Send
 from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from proxy.stream.persister import Persister
 from waypost.errors import WaypostError
@@ -65,7 +66,7 @@ class Promises:
         while session.interrupted_promises:
             subscription, promises = session.interrupted_promises.pop()
             subscription.unpromise(promises)
-        for subscription in session.active():
+        for subscription in session.subscriptions.active():
             self._promise(session, subscription)
 
     def _awaited(self, subscription: Subscription, due_ahead: Iterable[Origin]) -> set[Origin]:
@@ -86,7 +87,7 @@ class Promises:
         if not due:
             return
         reached = self._env.reached(session)
-        awaited = self._awaited(subscription, session.ahead(reached) & due.keys())
+        awaited = self._awaited(subscription, session.reported_beyond(reached) & due.keys())
         promises = {
             origin: max(above, self._floor(session, subscription, origin, reached))
             for origin, above in due.items()
@@ -127,7 +128,7 @@ class Promises:
         connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:
-            if not session.goes_on(subscription):
+            if not session.subscriptions.goes_on(subscription):
                 return
             for receiver in session.receivers.values():
                 if receiver.connection is not None and receiver.connection in connections:

@@ -13,9 +13,10 @@ from proxy.core.environment import Environment
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.core.store_port import SavedSession, SessionChange, StoreBatch
-from proxy.session.retention import Mark, Matched
+from proxy.session.retention import Mark
 from proxy.session.session import Session
 from proxy.session.stored_notification import Entry, StoredNotification
+from proxy.session.subscription import Matched
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import SessionId
@@ -182,7 +183,7 @@ class StoreWriter:
             descriptor=session.descriptor() if described else None,
             first_number=session.entries.first_number,
             next_number=session.entries.next_number,
-            gates=session.seen_apart(self._env.state.frontier),
+            gates=session.gates.seen_apart(self._env.state.frontier),
             source=session.source or "",
         )
 

@@ -18,7 +18,8 @@ from proxy.core.environment import Environment
 from proxy.core.events import EndsChanged
 from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.log_ends import LogEnds
@@ -58,7 +59,7 @@ class SubscriptionEnds:
 
         Answers from before the session was served anew do not count: it has matched more since (handover rule 7).
         """
-        for subscription in session.ended:
+        for subscription in session.subscriptions.ended:
             key = (session.id, subscription.generation)
             known = self._endings.get(key)
             if not subscription.has_unknown_end or (known is not None and known.is_for(subscription, session)):

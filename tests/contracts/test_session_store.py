@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.store_port import Outdated, Restored, SavedSession, SessionChange, SessionStore, StoreBatch, Swept
-from proxy.session.retention import Mark, Matched, Window
+from proxy.session.retention import Mark, Window
 from proxy.session.stored_notification import Entry, StoredNotification
+from proxy.session.subscription import Matched
 from tests.contracts.benches import Bench
 from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.errors import StoreFailed

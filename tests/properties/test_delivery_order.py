@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from proxy.session import receivers
 from proxy.session.receivers import Receiver, check_overtaking
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
 from waypost.checksum import checksum
 from waypost.client.delivery_state import DeliveryState, ReceiverState

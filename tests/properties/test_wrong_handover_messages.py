@@ -37,7 +37,7 @@ from handover.messages import (
 )
 from proxy.core import effects
 from proxy.core.inputs import PeerSent
-from proxy.session.session import Role
+from proxy.session.role import Role
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, ProxyId, SessionId

@@ -206,9 +206,9 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
 def test_only_an_administrator_sets_the_session_expiry() -> None:
     harness = guarded()
     assert refusals(attach(harness, 2, "reads", "user", session_expiry_s=1)) == FORBIDDEN
-    assert harness.engine.sessions[SESSION].expiry_s is None
+    assert harness.engine.sessions[SESSION].idle_time.expiry_s is None
     assert kinds(attach(harness, 3, "secret", session_expiry_s=9)) == [Attached]
-    assert harness.engine.sessions[SESSION].expiry_s == 9
+    assert harness.engine.sessions[SESSION].idle_time.expiry_s == 9
 
 
 def test_open_session_grants_every_right_to_any_principal() -> None:

@@ -10,6 +10,7 @@ import pytest
 from handover.messages import RelayUp
 from proxy.core.inputs import ClientConnected, ClientSent, PeerSent
 from proxy.session.subscription import Subscription
+from proxy.session.subscription_set import SubscriptionSet
 from tests.helpers.attacks import costly
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.errors import LimitExceeded
@@ -86,7 +87,7 @@ def test_large_expressions_of_a_session_are_bounded_by_what_they_take_in_memory(
         for number in range(30)
     ]
     assert isinstance(answers[-1], Problem) and "parts" in answers[-1].message
-    nodes = sum(sub.expression.cost.nodes for sub in harness.engine.sessions[SESSION].active())
+    nodes = sum(sub.expression.cost.nodes for sub in harness.engine.sessions[SESSION].subscriptions.active())
     assert nodes < 32_000
 
 
@@ -102,7 +103,7 @@ def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(harness
     for number in range(MATCH_MS_CLIENT // 21):
         subscribed(harness, f"s{number}", searching(number, 20))
     session = harness.engine.sessions[SESSION]
-    session.subscriptions, kept = {}, session.subscriptions
+    session.subscriptions, kept = SubscriptionSet(), session.subscriptions
     with pytest.raises(Exception, match="one client"):
         spending.require(session, parse(searching(99, 20)), "address 10.0.0.1", 512)
     spending.require(session, parse(searching(99, 20)), "address 10.0.0.2", 512)
@@ -128,7 +129,7 @@ def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(harn
 
 def test_payer_of_a_subscription_is_part_of_its_row(harness: EngineHarness) -> None:
     subscribed(harness, "s", searching(0, 20))
-    (made,) = harness.engine.sessions[SESSION].active()
+    (made,) = harness.engine.sessions[SESSION].subscriptions.active()
     assert Subscription.of(made.row()).payer == "address 10.0.0.1"
 
 
@@ -146,7 +147,7 @@ def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
         harness.step(PeerSent(ProxyId("you"), relayed))
         harness.run_effects()
         harness.complete_writes()
-    (made,) = harness.engine.sessions[SESSION].active()
+    (made,) = harness.engine.sessions[SESSION].subscriptions.active()
     assert made.payer == "address 10.0.0.9"
 
 

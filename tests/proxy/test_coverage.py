@@ -85,7 +85,7 @@ def test_damage_that_a_catch_up_finds_in_the_own_log_is_counted() -> None:
     harness.complete_writes()
     session = harness.engine.sessions[SESSION]
     origin = harness.engine.state.origin
-    session.gate(origin, -1, 4)
+    session.gates.close(origin, -1, 4)
     harness.engine.coverage.advance(session)
     harness.run_effects()
     asked = harness.next(effects.FetchHistory)
@@ -99,7 +99,7 @@ def test_what_a_catch_up_has_brought_is_delivered_in_the_same_step() -> None:
     harness.complete_writes()
     harness.received()
     session, origin = harness.engine.sessions[SESSION], harness.engine.state.origin
-    session.gate(origin, -1, 4)
+    session.gates.close(origin, -1, 4)
     harness.engine.coverage.advance(session)
     harness.run_effects()
     found = Forwarded(

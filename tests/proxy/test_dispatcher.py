@@ -8,7 +8,7 @@ import pytest
 
 from proxy.core import effects
 from proxy.core.inputs import ClientConnected, ClientDisconnected, ClientSent, LeaseGranted, LeaseLost, SecretRead
-from proxy.session.session import Role
+from proxy.session.role import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.checksum import checksum
 from waypost.errors import LogUnavailable, StoreFailed

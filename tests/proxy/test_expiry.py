@@ -9,7 +9,8 @@ from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected, RegistryReported
 from proxy.core.store_port import Outdated, Swept
 from proxy.session.receivers import Receiver
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from tests.proxy.test_dispatcher import delivered
 from waypost.errors import StoreFailed
@@ -321,7 +322,7 @@ def test_expired_receiver_does_not_get_acknowledged_notifications_again() -> Non
     assert {*descriptor.unregistered} == {ReceiverId("other")}
     harness.attach(3, "other")
     assert delivered(harness.received(3)) == [2]
-    assert not harness.engine.sessions[SESSION].unregistered
+    assert not harness.engine.sessions[SESSION].former_receivers.frontiers
 
 
 def test_oldest_tombstone_is_forgotten_first() -> None:
@@ -329,5 +330,8 @@ def test_oldest_tombstone_is_forgotten_first() -> None:
     session.join(ReceiverId("stays"))
     for number in range(UNREGISTERED_REMEMBERED + 1):
         session.unregister(session.join(ReceiverId(f"r{number}")), {})
-    assert len(session.unregistered) == UNREGISTERED_REMEMBERED
-    assert ReceiverId("r0") not in session.unregistered and ReceiverId("r1") in session.unregistered
+    assert len(session.former_receivers.frontiers) == UNREGISTERED_REMEMBERED
+    assert (
+        ReceiverId("r0") not in session.former_receivers.frontiers
+        and ReceiverId("r1") in session.former_receivers.frontiers
+    )

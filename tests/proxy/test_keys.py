@@ -349,7 +349,7 @@ def test_keys_change_above_what_was_read_whatever_a_receiver_reports() -> None:
     harness.subscribe(b"k")
     harness.attach(2, "other", {A: 100})
     harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
-    before, after = harness.engine.sessions[SESSION].generations(x_id())
+    before, after = harness.engine.sessions[SESSION].subscriptions.generations(x_id())
     assert before.end == after.start == {A: NOTHING}
 
 
@@ -360,7 +360,7 @@ def test_change_of_keys_keeps_the_promise_whatever_a_receiver_reports() -> None:
     harness.attach(2, "other", {A: 100})
     harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     harness.complete_writes()
-    (after,) = harness.engine.sessions[SESSION].active()
+    (after,) = harness.engine.sessions[SESSION].subscriptions.active()
     assert after.promised == after.durable_promises == {A: NOTHING}
     harness.pass_time(AHEAD_MS)
     harness.complete_writes()
@@ -374,13 +374,13 @@ def test_promise_written_during_a_change_of_keys_is_not_announced_for_the_replac
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
-    (before,) = harness.engine.sessions[SESSION].active()
+    (before,) = harness.engine.sessions[SESSION].subscriptions.active()
     assert before.unannounced
     harness.send(1, SetKeys(5, public(b"k")))
     harness.complete_writes()
     harness.read_log()
     harness.complete_writes()
-    (now,) = harness.engine.sessions[SESSION].active()
+    (now,) = harness.engine.sessions[SESSION].subscriptions.active()
     promised = [fact.subscription_generation for fact in harness.facts if fact.kind == "effective"]
     assert now.generation != before.generation and set(promised) == {now.generation}
     assert [type(message) for message in harness.received()].count(BecameEffective) == 1

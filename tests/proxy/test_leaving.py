@@ -10,7 +10,7 @@ from federation.ports import Claimed
 from handover.messages import Prepare, TransferRefused
 from proxy.core import effects
 from proxy.core.inputs import LeaseGranted, Leave, StopHandovers, StoreAll
-from proxy.session.session import Role
+from proxy.session.role import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from tests.properties.test_wrong_handover_messages import Stage, copying, frozen, nothing, reclaiming, right, waiting
 from waypost.checkpoint import Descriptor
@@ -166,7 +166,7 @@ def test_state_that_a_receiver_attached_with_is_in_the_changelog_when_its_proxy_
     last = offsets(harness)[-1]
     session = harness.engine.sessions[SESSION]
     harness.send(1, Detach())
-    session.gate(ORIGIN, offsets(harness)[0])
+    session.gates.close(ORIGIN, offsets(harness)[0])
     session.entries.drop_below(session.entries.next_number)
     harness.send(3, Attach(session=SESSION, receiver="r", incarnation="i3", frontier={ORIGIN: last}))
     leave(harness)

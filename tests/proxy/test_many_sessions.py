@@ -13,7 +13,7 @@ from handover.messages import Prepare
 from proxy.core import effects
 from proxy.core.inputs import LeaseGranted, LeaseLost, PeerSent, StoreAll
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
-from proxy.session.session import Role
+from proxy.session.role import Role
 from proxy.session.subscription import Subscription
 from proxy.stream.checkpoint_writer import CHECKPOINTS_A_ROUND
 from proxy.stream.incremental_scan import IncrementalScan

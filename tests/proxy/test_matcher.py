@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.matcher import HOLDER_NS, ID_BYTE_NS, ID_NS, Matcher
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.notification import Notification

@@ -7,7 +7,8 @@ from handover.messages import HandoverOffer, MoveRequest
 from proxy.core import effects
 from proxy.core.inputs import ClientConnected, ClientSent, PeerSent, RegistryReported
 from proxy.ownership.session_moves import GRACE_MS, OFFER_MS
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
 from waypost.facts import OwnedCause
 from waypost.identity import Epoch, ProxyId, SessionId

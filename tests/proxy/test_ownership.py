@@ -23,7 +23,8 @@ from proxy.core.inputs import (
 )
 from proxy.core.registry_memory import SWEEPS_PER_ROUND, SWEEPS_TO_ACTIVATE
 from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner, row
 from tests.properties.test_wrong_handover_messages import PHASES, SOURCE, staging
@@ -145,13 +146,13 @@ def test_a_restart_that_finds_a_later_session_of_the_name_does_not_serve_what_th
     harness.complete(effects.FindCheckpoint, first_checkpoint(GENERATION + 1))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", GENERATION + 2)))
     assert (role(harness), epoch(harness)) == (Role.SERVING, GENERATION + 2)
-    assert harness.engine.sessions[SESSION].active() == []
+    assert harness.engine.sessions[SESSION].subscriptions.active() == []
 
 
 def test_a_restored_session_is_what_the_disk_said() -> None:
     session = EngineHarness(disk(Role.SERVING, 4)).engine.sessions[SESSION]
     assert session.descriptor() == DESCRIPTOR
-    assert [subscription.expression.text for subscription in session.active()] == ["n > 0"]
+    assert [subscription.expression.text for subscription in session.subscriptions.active()] == ["n > 0"]
 
 
 def restated(harness: EngineHarness) -> list[tuple[str, ...]]:
@@ -197,7 +198,7 @@ def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
-    (made,) = harness.engine.sessions[SESSION].active()
+    (made,) = harness.engine.sessions[SESSION].subscriptions.active()
     assert (dict(made.promised), made.unannounced) == ({ORIGIN: -1}, {ORIGIN})
     harness.engine.acquisitions.fence()
     harness.engine.served_sessions.fence()
@@ -217,13 +218,13 @@ def test_a_subscription_that_ended_is_not_forgotten_before_the_journal_says_so()
     harness = EngineHarness()
     harness.journal_waits = True
     journal_facts.unsubscribed(harness.engine.output.journal, made, ended)
-    made.forget_ended({ORIGIN: 3})
-    assert made.ended == [ended]
+    made.subscriptions.forget_ended({ORIGIN: 3})
+    assert made.subscriptions.ended == [ended]
     harness.tick()
     harness.run_effects()
     harness.complete(effects.Attest, None)
-    made.forget_ended({ORIGIN: 3})
-    assert made.ended == []
+    made.subscriptions.forget_ended({ORIGIN: 3})
+    assert made.subscriptions.ended == []
 
 
 def test_a_subscription_that_is_made_again_is_another_one_also_if_nothing_came_in_between() -> None:
@@ -393,7 +394,7 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint((checkpoint,), True))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
-    assert [subscription.id for subscription in harness.engine.sessions[SESSION].active()] == ["x"]
+    assert [subscription.id for subscription in harness.engine.sessions[SESSION].subscriptions.active()] == ["x"]
 
 
 def nobody_comes_back(harness: EngineHarness, row: Ownership, found: object) -> None:

@@ -8,7 +8,8 @@ from federation.ports import Claimed
 from proxy.core import effects
 from proxy.core.inputs import ClientDisconnected
 from proxy.session.receivers import Receiver
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.frames import decode_client_message, encode_message
@@ -85,12 +86,12 @@ def test_a_frontier_that_no_federation_has_is_no_message(frontier: dict[Origin, 
 
 def test_late_attach_of_an_unregistered_receiver_does_not_register_it_after_a_handover() -> None:
     here = Session(SessionId("s"), Epoch(1), Role.SERVING)
-    here.record_unregistration(ReceiverId("r"), "life", 3)
+    here.former_receivers.record_unregistration(ReceiverId("r"), "life", 3)
     there = Session(SessionId("s"), Epoch(2), Role.STAGED)
     there.describe(here.descriptor())
-    asked = [there.has_left_since(ReceiverId("r"), "life", times) for times in (0, 2, 3, 4)]
+    asked = [there.former_receivers.has_left_since(ReceiverId("r"), "life", times) for times in (0, 2, 3, 4)]
     assert asked == [False, True, True, False]
-    assert not there.has_left_since(ReceiverId("r"), "another", 1)
+    assert not there.former_receivers.has_left_since(ReceiverId("r"), "another", 1)
 
 
 def test_a_cursor_never_moves_back() -> None:

@@ -149,7 +149,7 @@ def test_client_without_the_right_to_administer_does_not_change_session_policy(c
         12, msgspec.structs.replace(Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}), **change)
     )
     assert [problem.code for problem in harness.received(12) if isinstance(problem, Problem)] == ["FORBIDDEN"]
-    assert (session.expiry_s, session.reliability) == (None, PERSISTENT)
+    assert (session.idle_time.expiry_s, session.reliability) == (None, PERSISTENT)
 
 
 def test_a_place_on_a_connection_of_best_effort_ends_soon_after_it() -> None:
@@ -368,4 +368,4 @@ def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() 
     for _ in range(3):
         harness.pass_time(1_000)
         harness.complete_writes()
-    assert [subscription.id for subscription in harness.engine.sessions[SESSION].ended] == ["x"]
+    assert [subscription.id for subscription in harness.engine.sessions[SESSION].subscriptions.ended] == ["x"]

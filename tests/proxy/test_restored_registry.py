@@ -10,7 +10,7 @@ from handover.messages import Aborted, Frozen, Prepare
 from proxy.core import effects
 from proxy.core.inputs import PeerSent, RegistryReported
 from proxy.core.registry_memory import SWEEPS_PER_ROUND, SWEEPS_TO_ACTIVATE
-from proxy.session.session import Role
+from proxy.session.role import Role
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from tests.properties.test_wrong_handover_messages import frozen
 from tests.proxy.test_ownership import disk, role

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.session.receivers import check_overtaking
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
 from waypost.errors import LimitExceeded
@@ -154,13 +155,13 @@ def test_a_frozen_session_keeps_an_origin_it_never_saw_behind_a_gate() -> None:
 
 def test_the_frontier_of_a_gated_origin_is_what_was_seen_of_it() -> None:
     made = session()
-    made.gate(A, 4)
+    made.gates.close(A, 4)
     assert made.frontier({A: 9, B: 2}) == {A: 4, B: 2}
 
 
 def test_a_merge_takes_the_numbers_of_the_source() -> None:
     shadow = session(Role.SHADOW)
-    shadow.close_gates({A: 5}, seen=None)
+    shadow.gates.close_all({A: 5}, seen=None)
     shadow.take_entries([(n, stored(n), (X,)) for n in (4, 5, 6)])
     shadow.arrive(stored(7), (X,))
     shadow.merge({A: 6}, {A: 7}, oldest=5, following=7)

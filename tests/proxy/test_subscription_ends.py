@@ -70,7 +70,7 @@ def stored(harness: EngineHarness) -> list[tuple[Origin, int]]:
 
 
 def is_held(harness: EngineHarness) -> bool:
-    return bool(harness.engine.sessions[SESSION].interest_expressions())
+    return bool(harness.engine.sessions[SESSION].subscriptions.interest_expressions())
 
 
 def asked(harness: EngineHarness) -> list[LogEndRequest]:
@@ -107,7 +107,7 @@ def test_failed_request_for_a_log_end_is_repeated() -> None:
     harness.finish(found, LogUnavailable("no answer"))
     harness.run_effects()
     harness.complete_writes()
-    assert session.ended[0].unknown_ends == [A]
+    assert session.subscriptions.ended[0].unknown_ends == [A]
     harness.pass_time(LOG_END_RETRY_MS)
     harness.read_log()
     assert not is_held(harness)
@@ -185,7 +185,9 @@ def test_answer_to_an_earlier_log_end_request_is_ignored() -> None:
     (second,) = asked(harness)
     session = harness.engine.sessions[SESSION]
     assert [
-        (subscription.id, subscription.unknown_ends) for subscription in session.ended if subscription.has_unknown_end
+        (subscription.id, subscription.unknown_ends)
+        for subscription in session.subscriptions.ended
+        if subscription.has_unknown_end
     ] == [("y", [B])]
     answer(harness, second, 4)
     assert not is_held(harness)
@@ -262,7 +264,7 @@ def test_subscription_that_ends_during_an_unanswered_request_gets_a_request_of_i
     assert second.request == 2
     answer(harness, second, 4)
     harness.read_log()
-    ended = harness.engine.sessions[SESSION].ended
+    ended = harness.engine.sessions[SESSION].subscriptions.ended
     assert not any("B/0" in subscription.unconfirmed_ends for subscription in ended if subscription.id == "y")
     assert not is_held(harness)
 
@@ -278,7 +280,7 @@ def test_a_site_that_answers_late_but_before_the_end_is_known_confirms_it() -> N
     harness.pass_time(2 * LOG_END_MS)
     assert is_held(harness) and B in session.gates
     answer(harness, asked(harness)[0], 4)
-    assert session.ended[0].unconfirmed_ends == set()
+    assert session.subscriptions.ended[0].unconfirmed_ends == set()
 
 
 def test_an_end_that_is_known_reaches_the_changelog_though_no_receiver_comes_any_further() -> None:

@@ -22,7 +22,7 @@ def of_proxy(engine: Engine) -> Iterator[Waiting]:
     queue_in_memory = engine.env.settings.bounds.queue_in_memory
     for session in engine.sessions.values():
         yield "entries in memory that the store has", session.entries.saved_in_memory, queue_in_memory
-        subscriptions = len(session.subscriptions) + len(session.ended)
+        subscriptions = len(session.subscriptions) + len(session.subscriptions.ended)
         yield "subscriptions, ended ones included", subscriptions, MAX_SUBSCRIPTIONS_PER_SESSION
     for side in (engine.transfers.sources, engine.transfers.targets):
         yield "transfers that are remembered", len(side.recent_ids), TRANSFERS_REMEMBERED

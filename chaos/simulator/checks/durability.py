@@ -15,7 +15,7 @@ from chaos.simulator.environment.environment import Process
 from handover.target import TargetState
 from proxy.core.durability_law import LAW, Durable
 from proxy.core.effects import ClaimRow, CreateRow
-from proxy.session.session import Role
+from proxy.session.role import Role
 from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.facts import FactKind
 from waypost.identity import SiteId

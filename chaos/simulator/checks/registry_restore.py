@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chaos.simulator.environment.environment import Environment
-from proxy.session.session import Role
+from proxy.session.role import Role
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.relay_near import NearRelays
 from proxy.core.environment import Environment
+from proxy.session import best_effort
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
@@ -33,7 +34,7 @@ _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin,
 _follow, _lost, _open_next = Connector._follow, Connector._lost, Connector._open_next
 _row = Receiver.row
 _enter, _put_on_record = Connector._enter, ClientDispatcher._put_on_record
-_forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientProtocol._attached, Session.expire_unpersisted
+_forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientProtocol._attached, best_effort.expire_unpersisted
 
 
 def _of_undecided(row: SubscriptionRow) -> Subscription:
@@ -107,9 +108,9 @@ def _attached_without_counting_anew(self: ClientProtocol, message: Attached) -> 
     self._gaps = gaps
 
 
-def _expire_without_promise_floors(self: Session, upto: Mapping[Origin, int]) -> None:
-    floors = [(subscription, dict(subscription.promise_floor)) for subscription in self.active()]
-    _expire_unpersisted(self, upto)
+def _expire_without_promise_floors(session: Session, upto: Mapping[Origin, int]) -> None:
+    floors = [(subscription, dict(subscription.promise_floor)) for subscription in session.subscriptions.active()]
+    _expire_unpersisted(session, upto)
     for subscription, floor in floors:
         subscription.promise_floor = floor
 
@@ -364,7 +365,7 @@ MASKED = (
     Mutant(
         "promises what was let pass",
         "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
-        replaced(Session, "expire_unpersisted", _expire_without_promise_floors),
+        replaced(best_effort, "expire_unpersisted", _expire_without_promise_floors),
         rule=7,
         masked_by="pauses of clients as long as the library's, which leave it no moment in thousands of schedules",
     ),

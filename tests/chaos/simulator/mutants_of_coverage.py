@@ -30,11 +30,13 @@ from proxy.core.interest import Interest
 from proxy.core.journal import Journal
 from proxy.ownership import incoming_transfers
 from proxy.ownership.served_sessions import ServedSessions
+from proxy.session.gates import Gates
 from proxy.session.receivers import Receiver
-from proxy.session.retention import Matched
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
-from proxy.session.subscription import Subscription
+from proxy.session.subscription import Matched, Subscription
+from proxy.session.subscription_set import SubscriptionSet
 from proxy.stream.coverage import Coverage
 from proxy.stream.interest_repair import InterestRepair
 from proxy.stream.promises import Promises
@@ -64,7 +66,7 @@ def _put_first_of_epoch(self: PlainChangelog, checkpoint: Checkpoint) -> None:
         self.highest.put(decode_checkpoint(encode_checkpoint(checkpoint)))
 
 
-def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
+def _no_gates(self: Gates, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
     pass
 
 
@@ -96,17 +98,20 @@ def _withdraw_attached(self: ServedSessions, session: Session) -> bool:
     return is_ours
 
 
-def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None:
+def _forget_all_ended(self: SubscriptionSet, acknowledged: Mapping[Origin, int]) -> bool:
     self.ended = []
+    return True
 
 
 def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> int | None:
     if origin != self._env.state.origin and not self._sessions.interest.is_installed(session):
         return None
-    return session.gates[origin].covered_from(self._env.state.covered_above(origin, session.interest_expressions()))
+    return session.gates[origin].covered_from(
+        self._env.state.covered_above(origin, session.subscriptions.interest_expressions())
+    )
 
 
-def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
+def _lift_starts(self: SubscriptionSet, cut: Mapping[Origin, int]) -> None:
     for subscription in self.active():
         for origin, offset in cut.items():
             if origin not in subscription.promised:
@@ -121,7 +126,7 @@ def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[s
 def _promise_before_the_report(self: Promises, session: Session) -> None:
     self._unpromised.pop(session.id, None)
     if self._sessions.serving(session.id) is session and self._sessions.interest.is_installed(session):
-        for subscription in session.active():
+        for subscription in session.subscriptions.active():
             self._promise(session, subscription)
 
 
@@ -286,7 +291,7 @@ MUTANTS = (
     Mutant(
         "what has ended matches no more",
         "nothing that comes live is matched by what has ended, nobody knows yet where",
-        replaced(Session, "matching", Session.active),
+        replaced(SubscriptionSet, "matching", SubscriptionSet.active),
         ("LOST",),
         (64, 113, 159),
         rule=7,
@@ -309,7 +314,7 @@ MUTANTS = (
     Mutant(
         "no gate per origin",
         "a shadow and a rebuilt session have no gates",
-        replaced(Session, "close_gates", _no_gates),
+        replaced(Gates, "close_all", _no_gates),
         ("LOST",),
         (17, 21, 41),
     ),
@@ -360,7 +365,7 @@ MUTANTS = (
     Mutant(
         "ended and forgotten",
         "an ended subscription goes before its receivers have what it matched",
-        replaced(Session, "forget_ended", _forget_all_ended),
+        replaced(SubscriptionSet, "forget_ended", _forget_all_ended),
         ("LOST",),
         scenarios=("subscribed_again_under_the_same_name",),
         rule=7,
@@ -368,7 +373,7 @@ MUTANTS = (
     Mutant(
         "ended and not fetched",
         "a catch-up asks for active subscriptions only",
-        replaced(Session, "all_expressions", Session.interest_expressions),
+        replaced(SubscriptionSet, "all_expressions", SubscriptionSet.interest_expressions),
         ("LOST",),
         scenarios=("ended_and_owed_at_a_site_that_is_behind",),
         rule=7,
@@ -384,7 +389,7 @@ MUTANTS = (
     Mutant(
         "floors are not lifted",
         "a takeover promises what lies below its cut",
-        replaced(Session, "raise_promise_floors", lambda self, cut: None),
+        replaced(SubscriptionSet, "raise_promise_floors", lambda self, cut: None),
         ("LOST",),
         scenarios=("nothing_below_the_cut_is_promised",),
         rule=7,
@@ -590,7 +595,7 @@ MASKED = (
     Mutant(
         "starts are lifted",
         "a takeover lifts the start of what was not promised",
-        replaced(Session, "raise_promise_floors", _lift_starts),
+        replaced(SubscriptionSet, "raise_promise_floors", _lift_starts),
         rule=7,
         masked_by="floors, lifted with the starts: nothing below a cut is promised",
     ),

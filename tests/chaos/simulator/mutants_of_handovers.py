@@ -23,9 +23,10 @@ from proxy.ownership.acquisitions import Acquisitions
 from proxy.ownership.incoming_transfers import Incoming, IncomingTransfers
 from proxy.ownership.outgoing_transfers import Outgoing, OutgoingTransfers
 from proxy.ownership.row_checks import RowChecks
-from proxy.session.retention import Matched
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
+from proxy.session.subscription import Matched
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
 from waypost.facts import OwnedCause
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId

@@ -8,14 +8,17 @@ from proxy.clients.subscribe import Subscriptions
 from proxy.ownership import incoming_transfers
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
+from proxy.session.subscription_set import SubscriptionSet
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import SubscriptionRow
 from waypost.keys import OPEN
 
-_match, _of, _replace = Session.match, Subscription.of, Subscriptions._replace
+_match, _of, _replace = SubscriptionSet.match, Subscription.of, Subscriptions._replace
 
 
-def _match_without_keys(self: Session, origin: Any, offset: int, attributes: Any, protection: Any = OPEN) -> Any:
+def _match_without_keys(
+    self: SubscriptionSet, origin: Any, offset: int, attributes: Any, protection: Any = OPEN
+) -> Any:
     return _match(self, origin, offset, attributes)
 
 
@@ -30,7 +33,7 @@ def _changed_in_place(
 
 def _promised_behind_all(self: Subscriptions, session: Session, *args: Any, **kwargs: Any) -> Subscription:
     made = _replace(self, session, *args, **kwargs)
-    for origin in session.ahead(self._env.reached(session)):
+    for origin in session.reported_beyond(self._env.reached(session)):
         made.promised.pop(origin, None)
     made.continued = bool(made.promised)
     return made
@@ -43,7 +46,7 @@ def _of_without_keys(row: SubscriptionRow) -> Subscription:
 
 
 def _interests_without_generations(session: Session) -> set[tuple[str, str]]:
-    return {(subscription.id, subscription.expression.canonical) for subscription in session.active()}
+    return {(subscription.id, subscription.expression.canonical) for subscription in session.subscriptions.active()}
 
 
 MUTANTS = (
@@ -66,7 +69,7 @@ MUTANTS = (
     Mutant(
         "fetched without keys",
         "a catch-up passes over what only keys let through, and takes what they do not",
-        replaced(Session, "match", _match_without_keys),
+        replaced(SubscriptionSet, "match", _match_without_keys),
         ("PHANTOM",),
         (31, 33, 59),
     ),

@@ -19,7 +19,8 @@ from proxy.ownership.incoming_transfers import IncomingTransfers
 from proxy.ownership.outgoing_transfers import OutgoingTransfers
 from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver
-from proxy.session.session import Role, Session
+from proxy.session.role import Role
+from proxy.session.session import Session
 from proxy.stream.coverage import Coverage
 from proxy.stream.store_writer import StoreWriter
 from proxy.stream.subscription_ends import _Ending
@@ -69,9 +70,9 @@ def _keeps_limits(*roles: Role) -> Callable[[Session, Role], None]:
     """Return what keeps them where a session becomes one of these."""
 
     def become(self: Session, role: Role) -> None:
-        limits = {subscription.generation: dict(subscription.limits) for subscription in self.ended}
+        limits = {subscription.generation: dict(subscription.limits) for subscription in self.subscriptions.ended}
         _become(self, role)
-        for subscription in self.ended if role in roles else ():
+        for subscription in self.subscriptions.ended if role in roles else ():
             subscription.limits.update(limits[subscription.generation])
 
     return become
