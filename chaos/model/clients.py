@@ -48,9 +48,12 @@ def move(state: State) -> State | None:
 
 
 def offer(setup: Setup, state: State) -> State | None:
-    """Return the state after the owner was told to offer the session to the other proxy; None: not possible now.
+    """Return the state after the owner was told, as by an operator, to offer the session to the other proxy; that uses
+    up a move.
 
-    The client stays connected where it is; the transfer does not count as triggered by an attach.
+    The client stays connected where it is; the transfer does not count as triggered by an attach. None: no moves are
+    left, the owner does not serve, or the other proxy is not up, or has a copy, a transfer or a running acquisition of
+    the session.
     """
     owner = state.row.owner
     other = state.proxies[1 - owner]
@@ -160,10 +163,11 @@ def want(setup: Setup, state: State) -> State | None:
 
 
 def subscribe(setup: Setup, state: State) -> State | None:
-    """Return the state after the owner has added the subscription to the second kind, and writes a checkpoint of it.
+    """Return the state after the owner has added the subscription to the second kind, registered the interest at its
+    site, and begun to write a checkpoint of it. The copy's gate opens if it may.
 
-    It starts above what the log, the session and the receiver have seen. None: it was not requested, or is there
-    already.
+    It starts above what the log, the session and the receiver have seen. None: no client is attached to a serving
+    proxy, the application has not asked for the kind or was answered, or the copy has the subscription already.
     """
     client = state.client
     if not client.attached or client.second != 1 or not serves(state, client.at):
@@ -182,8 +186,8 @@ def subscribe(setup: Setup, state: State) -> State | None:
 def confirm(setup: Setup, state: State) -> State | None:
     """Return the state after the owner has confirmed the subscription, which store and changelog have by then (rule 6).
 
-    A checkpoint is written first where the changelog has none of this epoch with it. None: nothing is to be confirmed,
-    or that checkpoint is still being written.
+    A checkpoint is written first where the changelog has none of this epoch with it. None: no client is attached to a
+    serving proxy, nothing is to be confirmed, or that checkpoint is still being written.
     """
     client = state.client
     if not client.attached or client.second != 1 or not serves(state, client.at):
@@ -204,10 +208,11 @@ def _writing(state: State, epoch: int) -> bool:
 
 
 def promise(setup: Setup, state: State) -> State | None:
-    """Return the state after the proxy has promised the second kind, in a checkpoint that is being written.
+    """Return the state after the serving proxy has promised all notifications of the second kind above an offset, in a
+    checkpoint that is being written.
 
-    None: nothing is to be promised: no client is attached to a serving proxy, the promise was made before, or the
-    offset above which the kind is effective is not known.
+    None: no client is attached to a serving proxy, the copy has no subscription to that kind, the promise was made
+    before, or the offset above which the kind is effective is not known.
     """
     client = state.client
     if not client.attached or not serves(state, client.at):

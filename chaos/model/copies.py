@@ -58,7 +58,8 @@ def frontier(setup: Setup, state: State, index: int) -> int:
 
 
 def seen(copy: Copy, front: int) -> int:
-    """Return the offset up to which the session has seen the origin: C of its closed gate, else `front`; 0: nothing.
+    """Return the offset up to which the session has seen the origin: that of its closed gate (C of handover/gate.py),
+    else `front`; 0: nothing.
 
     Args:
         front: the frontier of the log as read by the proxy (:func:`frontier`).
@@ -120,7 +121,8 @@ def open_gate(setup: Setup, state: State, index: int) -> State:
 
 
 def fetch(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after a catch-up of proxy `index`: its copy has all matches in (C, X] of the origin's log.
+    """Return the state after a catch-up of proxy `index`: its copy has all matches in (C, X] of the origin's log, where
+    C is the offset that its gate has seen and X the one above which live matches are complete (handover/gate.py).
 
     The gate opens if it may. None: there is no gate, the copy is a shadow or frozen, nothing is missing, or X is not
     known.

@@ -32,7 +32,7 @@ Effect = Callable[[Setup, State, int, Message | None], State]
 
 
 def send(state: State, message: Message) -> State:
-    """Return the state with one more message on its way."""
+    """Return the state with a message on its way; one that is equal to a message already on its way is that one."""
     return state._replace(messages=state.messages | {message})
 
 
@@ -382,10 +382,11 @@ def cancel(setup: Setup, state: State, index: int) -> State:
 
 
 def passed(setup: Setup, state: State, index: int) -> bool:
-    """Tell whether proxy `index`, the source of a transfer, has seen what lies below the target's coverage.
+    """Tell whether the copy of proxy `index`, the source of a transfer, has seen all that lies below the target's
+    coverage.
 
-    True if its frontier is at or above the offset that the target's Ready said, or Ready said none. The proxy must have
-    a copy.
+    True if what the copy has seen (C of its gate, if that is closed, else the proxy's frontier) is at or above the
+    offset that the target's Ready said, or Ready said none. The proxy must have a copy.
     """
     copy, out = _copy(state, index), _out(state, index)
     return out.above is None or seen(copy, frontier(setup, state, index)) >= out.above

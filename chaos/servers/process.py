@@ -159,17 +159,19 @@ class Process:
             return text.encode() in log.read()
 
     def log_tail(self, lines: int = 15) -> str:
-        """Return the last `lines` lines that the process has logged since the last start, or all if there are fewer.
+        """Return the last `lines` lines that the process has logged since the last start, or all if there are fewer; of
+        a long log its last TAIL_BYTES are looked at.
 
-        They are one string with newlines between; empty: there are none.
+        They are one string with newlines between; empty: there are none, or there is no log.
         """
         return "\n".join(self._log_end()[-lines:])
 
     def complaints(self, lines: int = 5) -> str:
-        """Return the last `lines` lines about errors that the process has logged since the last start, or all if fewer.
+        """Return the last `lines` lines about errors (COMPLAINT) that the process has logged since the last start, or
+        all if there are fewer; of a long log its last TAIL_BYTES are looked at.
 
-        They are one string with newlines between; empty: there are none. A server that fails may log much after the
-        cause.
+        They are one string with newlines between; empty: there are none, or there is no log. A server that fails may
+        log much after the cause.
         """
         return "\n".join([line for line in self._log_end() if COMPLAINT.search(line)][-lines:])
 

@@ -1,4 +1,6 @@
-"""The verdict on a world that was healed and had time: the promises of DESIGN section 3, checked from outside."""
+"""The verdict on a world that was healed and had time: the promises of docs/architecture.md, checked from
+outside.
+"""
 
 from __future__ import annotations
 

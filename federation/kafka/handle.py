@@ -108,8 +108,8 @@ class Handle:
             raise
 
     async def close(self) -> None:
-        """Finish the appends under way, within some seconds, and close the connections. Calls under way may fail with
-        LogUnavailable, and later ones do. The topic stays.
+        """Finish the appends under way, within FINISH_S seconds, and close the connections. Calls under way may fail
+        with LogUnavailable, and later ones do. The topic stays.
         """
         await self._appends.close()
         await self._reader.close()

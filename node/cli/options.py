@@ -65,9 +65,10 @@ def group(help_text: str) -> typer.Typer:
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for each setting of a node, and return the command; to be used as a decorator.
+    """Give a command one option for each setting of a node, and return the command; to be used as a decorator. The
+    command's signature is replaced.
 
-    The command is called with all settings as keywords; None: an option was not given.
+    The command takes them as ``**settings``: all of them, by name; None: an option was not given.
     """
     kinds = get_type_hints(NodeConfig)
     options = [

@@ -164,7 +164,8 @@ class AttachHandler:
     def relay(self, session: SessionId, owner: ProxyId) -> None:
         """Relay the connections that wait for the session to its owner, where it stays.
 
-        A client that has waited longer than the owner's lease lasts is told to attach at the owner itself (Moved).
+        A client that has waited for longer than the lease of the owner's proxy, and NOT_MOVED_MS at least, is told to
+        attach at the owner itself (Moved), unless its connection is relayed to this proxy.
         """
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
@@ -400,7 +401,8 @@ class AttachHandler:
         self._output.journal.once_attested(tell)
 
     def tell_promises(self, connection: Connection, session: Session, subscriptions: Iterable[Subscription]) -> None:
-        """Tell the client the durable promises of these subscriptions, once the journal has all facts so far.
+        """Tell the client the durable promises of these subscriptions, once the journal has all facts so far; nothing
+        of those that have ended by then, or if the client has attached anew.
 
         An owner before may not have told the client. Promises that are not durable yet are told to all receivers later.
         """

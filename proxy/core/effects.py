@@ -119,7 +119,7 @@ def claim_row(
     """Return the effect that sets a session's row by compare-and-set.
 
     Args:
-        expected: the row that the registry must have; None: it must have none.
+        expected: the row that the registry must have; None: it must have none, and never have had one.
         new: the row that takes its place.
         on_done: called with the row that there is then and whether this claim won, or with an error, after which the
             claim may have been applied or not.

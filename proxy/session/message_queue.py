@@ -162,8 +162,9 @@ class MessageQueue:
         `keep` entries are left there; :meth:`after` does not return what has left.
 
         Args:
-            number: of the last entry that the store has; a number lower than before changes nothing.
-            keep: how many entries may stay in memory.
+            number: of the last entry that the store has; after a lower number than before the store still counts as
+                having all up to the higher one.
+            keep: how many entries may stay in memory, whatever `number` says.
         """
         self.saved_number = max(self.saved_number, number)
         surplus = min(len(self._in_memory) - keep, self._index_of(self.saved_number))

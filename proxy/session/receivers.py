@@ -257,7 +257,9 @@ class Receiver:
         self.selective.reached(self.frontier)
 
     def was_sent(self, frontier: Mapping[Origin, int]) -> bool:
-        """Tell whether all up to a frontier was sent to the receiver since it attached, or was acknowledged before."""
+        """Tell whether all up to a frontier was sent to the receiver since it attached, or was acknowledged before.
+        False where the frontier lies above the last entry that was sent, even if nothing lies between.
+        """
         return self.window.covers(self.frontier, frontier)
 
     def set_acknowledged(self, number: int) -> None:

@@ -106,8 +106,8 @@ class Session:
         self.retention.copying = role is SHADOW
 
     def become(self, role: Role) -> None:
-        """Change the role. A change to FROZEN or DORMANT also drops the limits of ended subscriptions: the next start
-        of serving asks for them anew.
+        """Change the role. A change to SERVING begins another term; one to FROZEN or DORMANT drops the limits of ended
+        subscriptions: the next start of serving asks for them anew.
 
         Raises:
             Internal: :data:`CHANGES` does not list the change.
@@ -494,9 +494,11 @@ class Session:
         return joined
 
     def unregister(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
-        """Remove a receiver's registration.
+        """Remove a receiver's registration; the caller has it on record, and no client attached as it.
 
-        After the last one no entries are left, and the session begins anew at its frontier.
+        Its frontier is remembered, so that it gets nothing again should it come back; its gaps are forgotten, and
+        entries that only it was owed are dropped. After the last receiver no entries are left, and the session begins
+        anew at its frontier.
 
         Args:
             site: the frontier of the site log, as read here.

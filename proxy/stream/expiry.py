@@ -165,7 +165,9 @@ class Expiry:
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Let entries, registrations and sessions expire; once a second (GRAIN_MS), with a sweep now and then."""
+        """Let entries, registrations and sessions expire. Call it once a second (GRAIN_MS) or more often: calls in
+        between do nothing, and each other one counts a second. Every `entry_sweep_ms` it sweeps the stores, too.
+        """
         now = self._env.time.now_ms
         if now < self._mark_at or not self._watched:
             return

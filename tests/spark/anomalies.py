@@ -499,6 +499,10 @@ class AnomalyRun:
         about = {"proxy": "b", "epoch": 2, "cause": OwnedCause.HANDOVER, "frontier": cut}
         run.attest("owned", "beyond the next owner's beginning", **about)
         self.expect("H1", "beyond the next owner's beginning", 2)
+        # The owner between the two was killed before its journal had anything of that; it began earlier.
+        run.own(self.session("owner between not on record"), "a", 1)
+        self.got("owner between not on record")
+        run.attest("owned", "owner between not on record", **(about | {"epoch": 3}))
         # Two incarnations of one proxy.
         run.own(self.session("split by one"), "a", 1)
         self.got("split by one")

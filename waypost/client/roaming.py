@@ -64,7 +64,12 @@ class Roaming:
     hold_s: float = 120
 
     def check(self) -> None:
-        """Check what a program passed. Raises BadArgument: an option is of the wrong type, or out of its range."""
+        """Check what a program passed.
+
+        Raises:
+            BadArgument: an option is of the wrong type or out of its range: `margin_ms` 0 to 60,000, `confirmations` 1
+                to 1,000, `every_s` LEAST_EVERY_S and `hold_s` 0 to LONGEST_S seconds.
+        """
         if self.site is not None:
             text(self.site, "roaming.site", 1, MAX_ID_LENGTH)
         whole(self.margin_ms, "roaming.margin_ms", 0, 60_000)
@@ -155,9 +160,12 @@ class ProxyChooser:
         self._forget_unknown()
 
     def replace_named(self, proxies: Sequence[ProxyAddress], here: str) -> None:
-        """Replace the proxies that a proxy has named before by those that it names now.
+        """Replace the proxies that a proxy has named before by those that it names now. What is remembered of addresses
+        that are not known any more is forgotten.
 
-        Left out are what is no address of a proxy, and what leads out of TLS, or to the client's own machine.
+        Left out are addresses to which a client may not go from there (:func:`waypost.client.address.may_follow`): such
+        as are no address of a proxy, or have a path or a password, or lead out of TLS, or from elsewhere to the
+        client's own machine.
 
         Args:
             proxies: as the proxy names them.
@@ -183,7 +191,9 @@ class ProxyChooser:
     # ------------------------------------------------------------ where the client is, and is not
 
     def on_entered(self, url: str, now_ms: int) -> None:
-        """Note that the client was let in at this address; `now_ms` is of the connector's clock."""
+        """Note that the client was let in at this address, which is avoided no more; at another address than before the
+        client's stay begins. `now_ms` is of the connector's clock.
+        """
         self._avoided.pop(url, None)
         if url != self._here:
             self._here, self._here_since_ms, self._confirmed = url, now_ms, 0
@@ -229,9 +239,12 @@ class ProxyChooser:
         return self._measured
 
     def order(self, round_trips: Mapping[str, float], now_ms: int) -> list[str]:
-        """Return all known addresses in the order in which to try them after a measurement.
+        """Take a measurement, and return all known addresses in the order in which to try them, with those that have
+        answered although they are not known any more.
 
-        By site, nearness and load those that have answered, then the others; proxies that are avoided come last.
+        By site, nearness and load those that have answered, then the others; proxies that are avoided come last. The
+        round trips are remembered, and those of measured addresses that did not answer are forgotten:
+        :meth:`to_measure` goes by them.
 
         Args:
             round_trips: by address, in milliseconds; an address that is missing has not answered.

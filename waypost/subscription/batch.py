@@ -30,8 +30,11 @@ _MOST_DIGITS = 1000
 _SPECIAL_REALS = ("nan", "inf", "-inf")
 
 
-def evaluate_line(line: str) -> dict[str, Any]:
+def evaluate_line(line: str | bytes) -> dict[str, Any]:
     """Evaluate one line, ``{"expr": "...", "notification": {...}}``. Never raises.
+
+    Args:
+        line: JSON text; bytes are UTF-8.
 
     Returns:
         ``{"result": "true" | "false" | "bottom"}``, or ``{"result": "error", "code", "offset", "message"}``, where the
@@ -50,9 +53,11 @@ def _error(code: str, offset: int | None, message: str) -> dict[str, Any]:
     return {"result": "error", "code": code, "offset": offset, "message": message}
 
 
-def _asked(line: str) -> tuple[str, object]:
+def _asked(line: str | bytes) -> tuple[str, object]:
     try:
-        question = read_json(line)
+        question = read_json(line if isinstance(line, str) else line.decode())
+    except UnicodeDecodeError as error:
+        raise BadMessage(f"the line is no UTF-8, at byte {error.start + 1}") from None
     except NotJson as error:
         raise BadMessage(f"the line is {error}") from None
     if not isinstance(question, dict):

@@ -75,7 +75,10 @@ def _cut(steps: list[Fact]) -> Mapping[str, int] | None:
 
 
 def _taken_over(facts: Iterable[Fact]) -> dict[tuple[str, int], Mapping[str, int]]:
-    """Return session and epoch -> where the next owner of the same generation began, if it began at a cut."""
+    """Return session and epoch -> where the owner of the next epoch of the same generation began, if at a cut.
+
+    A later owner tells nothing of an epoch: between them is one of which nothing is on record.
+    """
     owned: dict[tuple[str, int], Fact] = {}
     for fact in facts:
         if fact.kind == FactKind.OWNED:
@@ -84,6 +87,7 @@ def _taken_over(facts: Iterable[Fact]) -> dict[tuple[str, int], Mapping[str, int
         before: owned[after].frontier
         for before, after in pairwise(sorted(owned))
         if before[0] == after[0]
+        and after[1] == before[1] + 1
         and before[1] // GENERATION == after[1] // GENERATION
         and owned[after].cause in CONTINUING
         and owned[after].frontier

@@ -28,9 +28,8 @@ def _word(result: bool | None) -> str:
 
 
 def match_batch(source: str) -> None:
-    """Evaluate each line of a file, {"expr": ..., "notification": ...}, and print one JSON line for it.
-
-    A line that cannot be evaluated has its error in its own JSON line.
+    """Evaluate each line of a file, {"expr": ..., "notification": ...}, and print one JSON line for it: what
+    :func:`waypost.subscription.batch.evaluate_line` returns.
 
     Args:
         source: the path of the file; "-": stdin.
@@ -38,15 +37,15 @@ def match_batch(source: str) -> None:
     Raises:
         NotFound: the file cannot be read.
     """
-    for line in sys.stdin if source == "-" else _lines_of(source):
+    for line in sys.stdin.buffer if source == "-" else _lines_of(source):
         print(json.dumps(evaluate_line(line)), flush=False)
     sys.stdout.flush()
 
 
-def _lines_of(source: str) -> Iterator[str]:
+def _lines_of(source: str) -> Iterator[bytes]:
     """Yield the lines of a file. Only errors of reading are caught here, none of printing."""
     try:
-        with Path(source).open(encoding="utf-8") as lines:
+        with Path(source).open("rb") as lines:
             yield from lines
     except OSError as error:
         raise NotFound(f"{source}: {error.strerror}", field="batch") from None

@@ -22,8 +22,11 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
         name: of the proxy to be drained.
         proxy: the URL of the proxy that is asked; None: one found by mDNS.
         rate: sessions a second; None: that of the drain that there is, else DRAIN_RATE.
-        paused: whether the drain is to stand still.
-        wait: whether to return only when the drain has ended, and show its progress on stderr.
+        paused: whether the drain is to stand still; then `wait` has no effect.
+        wait: whether to return only when no session is left at the proxy, with progress on stderr. Only
+            :func:`stop_drain` ends the drain itself.
+        as_json: print the proxy's answer, or with `wait` the number of sessions that are left, as JSON, without
+            progress.
 
     Raises:
         NotFound: there is no such proxy, or no drain of it to be paused.
