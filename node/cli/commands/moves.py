@@ -16,15 +16,15 @@ DRAIN_RATE = 20.0
 
 
 def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
-    """Begin the drain of a proxy, have it go on, or pause it, and print how it is.
+    """Begin the drain of a proxy, have it go on, or pause it, and print how it is. Only
+    :func:`stop_drain` ends it.
 
     Args:
         name: of the proxy to be drained.
         proxy: the URL of the proxy that is asked; None: one found by mDNS.
         rate: sessions a second; None: that of the drain that there is, else DRAIN_RATE.
         paused: whether the drain is to stand still; then `wait` has no effect.
-        wait: whether to return only when no session is left at the proxy, with progress on stderr. Only
-            :func:`stop_drain` ends the drain itself.
+        wait: whether to return only when no session is left at the proxy, with progress on stderr. The drain goes on.
         as_json: print the proxy's answer, or with `wait` the number of sessions that are left, as JSON, without
             progress.
 
