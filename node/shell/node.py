@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 import structlog
 
@@ -44,18 +44,7 @@ from node.health.supervision import endless
 from node.health.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.health.watchdog import Progress, Watchdog
 from node.machines import lifecycle
-from node.machines.append_admission import (
-    AdmissionEffect,
-    AdmissionInput,
-    AppendAdmission,
-    AppendCompleted,
-    AppendPart,
-    AppendRequested,
-    EstimateCosts,
-    Estimated,
-    LogFolded,
-    PartAppended,
-)
+from node.machines.append_admission import AppendCompleted
 from node.machines.lifecycle import LeaseEffect, LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.machines.log_guard import LogGuard
 from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
@@ -68,12 +57,14 @@ from node.resources.free_memory import trim_memory
 from node.resources.garbage_collection import without_collection
 from node.security.certificate_check import CertificateCheck
 from node.security.tls import TlsFiles, tls_of
+from node.shell.appends import Appends
 from node.shell.client_connections import ClientConnections, Connection
 from node.shell.effect_runner import EffectRunner
 from node.shell.journal_writer import JournalWriter
 from node.shell.lease_renewal import Heart
 from node.shell.links import Links
 from node.shell.name_claim import NameClaim
+from node.shell.tasks import Tasks
 from node.site_log.guarded_log import GuardedLog
 from node.site_log.log_fold import LogFolding
 from node.site_log.witnesses import Witnesses
@@ -90,7 +81,6 @@ from waypost.errors import (
     HistoryTruncated,
     Internal,
     LogReplaced,
-    LogUnavailable,
     NameTaken,
     NoAnswer,
     Refused,
@@ -152,6 +142,7 @@ class Node:
     witnesses: Witnesses
     instance: Instance
     name: NameClaim
+    _appends: Appends
 
     def __init__(
         self,
@@ -181,11 +172,11 @@ class Node:
             registry=f"etcd at {config.etcd}" if config.etcd else f"the registry in {config.data}",
         )
         self._rate_limited = RateLimitedLog(self.clock)
+        self._tasks = Tasks(self._rate_limited)
         self.watchdog = Watchdog()
         self._watch_signs = self._ticks = 0
         self._connections = ClientConnections(config.max_connections, config.max_connections_per_address)
         self.shares = ClientShares(config.memory, config.address_change_rate)
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._closing = False
@@ -193,7 +184,6 @@ class Node:
         self.certificate: CertificateCheck | None = None
         self._store_damaged = False
         """The disk had been damaged when this node began."""
-        self._admission = AppendAdmission()
         self._heart = Heart()
         self._room = asyncio.Event()
         self._journal = JournalWriter(self.clock, self._on_facts_written, self._on_journal_tried)
@@ -305,6 +295,14 @@ class Node:
         guard = LogGuard(engine.state, begin.federation, begin.row)
         self.guarded_log = GuardedLog(guard, parts.log, parts.registry, self.witnesses)
         self.effect_runner.begin(parts, engine.env)
+        self._appends = Appends(
+            engine,
+            self.guarded_log,
+            self.effect_runner,
+            self._tasks,
+            clock=self.clock,
+            on_completed=self._on_appended,
+        )
         ends = LinkEndpoints(engine.state, self._rng)
         self.runtime = Runtime(engine, ends)
         self.links = Links(
@@ -356,9 +354,7 @@ class Node:
             connection.hang_up("this proxy is ending")
         self._operator_log.close(self.engine)
         await self.peers.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self.effect_runner.close()
         if self._has_opened:
             await self.backends.close()
@@ -491,7 +487,7 @@ class Node:
         return sum(offset < position for offset, _ in records)
 
     def _folded(self, spent_s: float) -> None:
-        self._step_admission(LogFolded(self._engine.state.position, spent_s))
+        self._appends.folded(spent_s)
         self._room.set()
 
     async def _follow_log_end(self) -> None:
@@ -679,6 +675,10 @@ class Node:
     def _on_facts_written(self, attest: effects.Attest) -> None:
         self.step(inputs.EffectCompleted(attest.on_done, None))
 
+    def _on_appended(self, completed: AppendCompleted) -> None:
+        self._room.set()
+        self.step(inputs.EffectCompleted(completed.append.on_done, completed.answer))
+
     def _on_journal_tried(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
@@ -706,7 +706,7 @@ class Node:
 
     def _is_full(self, number: int) -> bool:
         facts = self._journal.queue
-        return len(facts) >= FACTS_WAITING or facts.bytes > FACTS_BYTES or not self._admission.has_room(number)
+        return len(facts) >= FACTS_WAITING or facts.bytes > FACTS_BYTES or not self._appends.has_room(number)
 
     async def peer_message(self, peer: ProxyId, message: PeerMessage) -> None:
         """Take a message of a proxy whose identity was proven, and pass it on to links, catch-up, witnesses or the
@@ -719,7 +719,7 @@ class Node:
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended() | LeaseRequest() | LeaseGranted():
                 self.links.peer_message(peer, message)
             case CatchUp():
-                self._spawn(self._serve_history(peer, message))
+                self._tasks.spawn(self._serve_history(peer, message))
             case SeenRequest():
                 self.peers.send(peer, SeenResponse(message.request, self.guarded_log.seen(message.origin)))
             case Routed():
@@ -795,7 +795,7 @@ class Node:
         iterator advances: the node has not started yet.
         """
         # Appends on their way, and lots of facts.
-        yield "log", self._admission.under_way, APPENDS_UNDER_WAY
+        yield "log", self._appends.under_way, APPENDS_UNDER_WAY
         yield "journal", len(self._journal.queue), FACTS_WAITING
         # Entries and other changes since the last write.
         yield "store", self._engine.persister.store.unstored_count, STORE_BATCH
@@ -871,7 +871,7 @@ class Node:
                 if not isinstance(effect.message, RelayDown) or not self._is_fenced():
                     self.peers.send(effect.proxy, effect.message)
             case effects.Append():
-                self._step_admission(AppendRequested(effect))
+                self._appends.request(effect)
             case effects.Attest():
                 self._operator_log.attested(effect.facts)
                 self._journal.put(effect)
@@ -882,7 +882,7 @@ class Node:
             case _ if isinstance(effect, LinkEffect):
                 self.links.perform(effect)
             case _:
-                self._spawn(self._ask(effect))
+                self._tasks.spawn(self._ask(effect))
 
     def _send(self, send: effects.Send) -> None:
         connection = self._connections.get(send.connection)
@@ -896,63 +896,6 @@ class Node:
     def _is_fenced(self) -> bool:
         """Tell whether nothing may be delivered: time stands still within a step, and a process may be paused in it."""
         return not self._engine.env.lease.holds_at(self.clock.now_ms())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._rate_limited.write(log.error, "a task failed", exc_info=task.exception())
-
-    def _step_admission(self, input: AdmissionInput) -> None:
-        """Step the admission of appends (node/machines/append_admission.py), and perform what comes out."""
-        for effect in self._admission.step(input, self.clock.now_ms()):
-            self._perform_admission(effect)
-
-    def _perform_admission(self, effect: AdmissionEffect) -> None:
-        match effect:
-            case EstimateCosts(is_first=True):
-                self._estimate(effect)
-            case EstimateCosts():
-                asyncio.get_running_loop().call_soon(self._estimate, effect)
-            case AppendPart():
-                self._spawn(self._append(effect))
-            case AppendCompleted(append=append, answer=answer):
-                self._room.set()
-                self.step(inputs.EffectCompleted(append.on_done, answer))
-            case _:
-                assert_never(effect)
-
-    def _estimate(self, effect: EstimateCosts) -> None:
-        try:
-            costs_ns = self._engine.sessions.matcher.foreseen_ns(effect.bodies)
-        except Exception as error:
-            # An estimate decides who waits, and not whether something is appended.
-            self._rate_limited.write(log.error, "an estimate failed inside", exc_info=error)
-            costs_ns = [0] * len(effect.bodies)
-        self._step_admission(Estimated(effect.number, costs_ns))
-
-    async def _append(self, part: AppendPart) -> None:
-        try:
-            answer = await self._appended(part)
-        except Exception as error:
-            # Who waits is told: nothing else would ever be appended behind it.
-            self._rate_limited.write(log.error, "an append failed inside", exc_info=error)
-            answer = LogUnavailable(f"{type(error).__name__}: {error}")
-        self._step_admission(PartAppended(part.number, answer))
-
-    async def _appended(self, part: AppendPart) -> Any:
-        try:
-            async with self.guarded_log.guard_append():
-                answer = await self.effect_runner.answer(effects.Append(part.records, effects.ignore_result))
-                if isinstance(answer, LogReplaced):
-                    raise answer
-        except (LogReplaced, LogUnavailable) as error:
-            return error
-        return answer
 
     async def _ask(self, effect: effects.PortCall) -> None:
         """Perform an effect that is answered."""
