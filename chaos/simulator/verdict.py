@@ -1,4 +1,4 @@
-"""The verdict on a world that was healed and had time: the promises of docs/architecture.md, checked from
+"""The verdict on a world that was healed and had time: the promises of docs/promises.md, checked from
 outside.
 """
 
