@@ -7,8 +7,10 @@ from waypost.clock import NEVER
 from waypost.limits import MAX_LISTED_PROXIES
 from waypost.messages import Proxies, ProxyAddress
 
-LISTED_MS = 10_000
-"""Time for which a list is told again as it is, in ms: to make it takes a tenth of a second for a million sessions."""
+LISTED_MS = 1_000
+"""Time for which the same list is sent again, in ms: many clients ask at once, and a thousand proxies take a ms to sort.
+A proxy that has come, or is drained since, is seen that much later.
+"""
 
 
 class ProxyList:
