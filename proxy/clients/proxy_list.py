@@ -8,8 +8,8 @@ from waypost.limits import MAX_LISTED_PROXIES
 from waypost.messages import Proxies, ProxyAddress
 
 LISTED_MS = 1_000
-"""Time for which the same list is sent again, in ms: many clients ask at once, and a thousand proxies take a ms to sort.
-A proxy that has come, or is drained since, is seen that much later.
+"""Time for which the same list is sent again, in ms: many clients ask at once, and to sort a thousand proxies takes a
+ms. A proxy that has come, or is drained since, is seen that much later.
 """
 
 
