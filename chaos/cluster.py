@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -108,7 +109,7 @@ class ProxyProcess:
         except urllib.error.HTTPError as refusal:
             text = refusal.read(ANSWER_BYTES).decode(errors="replace")
             raise Unreachable(f"{self.name} at port {self.port}: {refusal}: {text}") from None
-        except (OSError, urllib.error.URLError, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
 
     def shown(self, session: str) -> dict[str, Any] | None:

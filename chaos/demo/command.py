@@ -42,8 +42,10 @@ def demo(
     run = Demo(Plan(seed, real, whole_year, people), root, screen.write_line, screen.show)
     screen.write_line(f"data and logs: {root}")
     with run.cluster:
-        outcome = uvloop.run(run.run())
-        screen.close()
+        try:
+            outcome = uvloop.run(run.run())
+        finally:
+            screen.close()
         run.cluster.stop_proxies()
         screen.write_line("the proxies have ended; Spark reads their logs")
         verdict = _audit(run.cluster.audit_input, root / "report")

@@ -100,7 +100,11 @@ class Outcome:
     @property
     def p99_ms(self) -> float:
         """The 99th percentile of the moves' durations, in ms; of a single move its duration; 0: there was none."""
-        return statistics.quantiles(self.moves_ms, n=100)[98] if len(self.moves_ms) > 1 else self.p50_ms
+        return (
+            statistics.quantiles(self.moves_ms, n=100, method="inclusive")[98]
+            if len(self.moves_ms) > 1
+            else self.p50_ms
+        )
 
 
 class Demo:

@@ -168,8 +168,11 @@ class Interests:
         self._rng = random.Random(hierarchy.seed)
         self.expressions = _expressions(self._rng, hierarchy.topics)
         self._sums = list(accumulate(1 / rank**hierarchy.skew for rank in range(1, len(self.expressions) + 1)))
-        each = hierarchy.sessions // hierarchy.sites
-        self.of_site = [Counter(self._drawn() for _ in range(each)) for _ in range(hierarchy.sites)]
+        each, more = divmod(hierarchy.sessions, hierarchy.sites)
+        self.of_site = [
+            Counter(self._drawn() for _ in range(each + (number < more))) for number in range(hierarchy.sites)
+        ]
+        self._populated = [number for number, wanted in enumerate(self.of_site) if wanted]
         self._kept = [parse(expression) for expression in self.expressions]
 
     def _drawn(self) -> str:
@@ -182,7 +185,7 @@ class Interests:
             The site's number, the expression that the session wanted, and the one that it wants now, which may be the
             same.
         """
-        site = self._rng.randrange(len(self.of_site))
+        site = self._populated[self._rng.randrange(len(self._populated))]
         counts = self.of_site[site]
         (old,) = self._rng.choices(list(counts), list(counts.values()))
         new = self._drawn()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gc
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +17,8 @@ from waypost.errors import BadArgument
 
 VARIED = {"speed": "speed_mps", "nodes": "nodes", "range": "range_m", "failures": "failures_a_minute"}
 """What may be varied -> the parameter."""
+LEAST = {"speed": 0, "nodes": 2, "range": 1, "failures": 0}
+"""The least value of each."""
 UNITS = {
     "speed": "speed of nodes, m/s",
     "nodes": "nodes in the square",
@@ -57,10 +60,13 @@ def varied(mobility: Mobility, over: str | None) -> Variation:
             at = sorted({float(value) for value in values.split(",")})
         except ValueError:
             at = []
-        if name not in VARIED or not at or at[0] < 0:
-            raise BadArgument(
-                f"{over!r} names nothing that can be varied", field="over", hint="write, for example, speed=2,5,10"
-            )
+        hint = "write, for example, speed=2,5,10"
+        if name not in VARIED or not at:
+            raise BadArgument(f"{over!r} names nothing that can be varied", field="over", hint=hint)
+        if not all(math.isfinite(value) and value >= LEAST[name] for value in at):
+            raise BadArgument(f"{over!r}: a value of {name} is {LEAST[name]} or more", field="over", hint=hint)
+        if name == "nodes" and not all(value.is_integer() for value in at):
+            raise BadArgument(f"{over!r}: nodes are counted", field="over", hint=hint)
         runs = [
             replace(mobility, nodes=int(value)) if name == "nodes" else replace(mobility, **{VARIED[name]: value})  # type: ignore[arg-type]
             for value in at

@@ -33,10 +33,13 @@ def main() -> int:
         SystemExit: the command line is wrong, or asks for help.
         RuntimeError: the world has too many states.
     """
-    given = _arguments()
+    parser = _parser()
+    given = parser.parse_args()
     rule = RULES.get(given.off)
     name = given.config or DEFAULT
     world = WORLDS[name] if given.config or rule is None else rule.world
+    if rule is not None and type(world) is not type(rule.world):
+        parser.error(f"argument --off: {given.off} is no rule of {name}; leave out --config, or name another one")
     print(f"{world}\nwithout: {rule.statement if rule else 'nothing'}")
     without = frozenset((given.off,)) if rule else frozenset[str]()
     result = explore(cast(Model[Hashable], model(world, without)))
@@ -44,11 +47,11 @@ def main() -> int:
     return 1 if result.violation else 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m chaos.model", description=__doc__)
     parser.add_argument("--config", choices=WORLDS, help=f"default: {DEFAULT}, or the rule's own")
     parser.add_argument("--off", choices=RULES, help="a rule that is not kept")
-    return parser.parse_args()
+    return parser
 
 
 def _show(result: Result) -> None:

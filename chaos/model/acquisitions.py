@@ -320,7 +320,7 @@ class Acquisitions:
                 return self._ask(world, index, "claim", row, Ownership(me, machine.copy_epoch))
             case effects.ServeNew():
                 is_there = world.written is not None and bool(world.written.content)
-                world = world._replace(wrong=EMPTY if is_there else "")
+                world = world._replace(wrong=world.wrong or (EMPTY if is_there else ""))
                 return self._serve(world, index, Copy(DORMANT, machine.epoch, 0), machine.epoch)
             case effects.ServeRebuilt(checkpoint=checkpoint):
                 found = Copy(DORMANT, machine.epoch, checkpoint.serial)
@@ -341,9 +341,10 @@ class Acquisitions:
     def _serve(self, world: World, index: int, copy: Copy, epoch: int) -> World:
         if world.row != Ownership(NAMES[index], Epoch(epoch)) and world.proxies[index].status == "up":
             later = world.row is not None and world.row.epoch > epoch
-            world = world._replace(wrong="" if later and "STALE" not in self.without else UNNAMED)
+            is_excused = later and "STALE" not in self.without
+            world = world._replace(wrong=world.wrong or ("" if is_excused else UNNAMED))
         if copy.content and world.written is not None and copy.content < world.written.content:
-            world = world._replace(wrong=OUTDATED)
+            world = world._replace(wrong=world.wrong or OUTDATED)
         served = copy._replace(role=SERVING, epoch=epoch, was_served=True)
         written = max(world.written or Written(0, 0, 0), Written(epoch, 1, copy.content))
         proxy = world.proxies[index]._replace(copy=served, running=None)

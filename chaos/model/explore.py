@@ -108,6 +108,8 @@ class Explorer(Generic[S]):
         self._numbers[first] = 0
         self._parents.append(-1)
         border = [first]
+        if name := self._model.broken(first):
+            self._fail(name, 0)
         while border and not self.result.violation:
             border = self._layer(border)
             self.result.depth += bool(border)

@@ -78,7 +78,7 @@ class EtcdServer(Server):
         request = urllib.request.Request(f"{self._url}/v3/maintenance/status", b"{}")
         with urllib.request.urlopen(request, timeout=1, context=self._context()) as answer:
             status = json.load(answer)
-        return bool(status["leader"] == status["header"]["member_id"])
+        return bool(status.get("leader") == status["header"]["member_id"])
 
     @property
     def _url(self) -> str:

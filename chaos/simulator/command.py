@@ -143,7 +143,7 @@ def _kept(name: str) -> Schedule:
         close = get_close_matches(name, names, 3, 0.3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {len(names)}, such as {names[0]}"
         raise NotFound(f"there is no kept schedule {name}", field="kept", hint=hint) from None
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise BadArgument(f"{path} is no kept schedule: {error}", field="kept") from None
 
 

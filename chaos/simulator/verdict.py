@@ -23,6 +23,7 @@ from waypost.identity import (
     Coordinate,
     NotificationId,
     Origin,
+    ReceiverId,
     SessionId,
     SiteId,
     follows,
@@ -345,7 +346,7 @@ def _forgotten(world: World, client: Client) -> list[str]:
         for node in world.nodes.values()
         if node.engine is not None
         for session in [node.engine.sessions.get(client.session)]  # type: ignore[arg-type]
-        if session is not None and client.name in session.receivers
+        if session is not None and ReceiverId(client.identity[1]) in session.receivers
     ]
     return [f"STUCK {client.name} has left for good, and has a place at {proxy}" for proxy in held if client.gone]
 

@@ -107,12 +107,14 @@ class Kernel:
             if until is not None and at > clock.time_ms and until():
                 return True
             clock.time_ms = at
-            for action in self._actions[at]:
-                # May add to what happens now.
-                action()
-            if self.recording is not None:
-                self.recording.observe(at)
-            del self._actions[heappop(times)]
+            try:
+                for action in self._actions[at]:
+                    # May add to what happens now.
+                    action()
+                if self.recording is not None:
+                    self.recording.observe(at)
+            finally:
+                del self._actions[heappop(times)]
         clock.time_ms = end
         return until is not None and until()
 

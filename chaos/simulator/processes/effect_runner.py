@@ -428,8 +428,9 @@ class EffectRunner:
 
     def _note_checkpoints(self, effect: effects.NoteCheckpoints) -> None:
         def act(engine: Engine) -> None:
-            if self._node.world.registry_answers():
-                self._node.world.registry.note_checkpoints(effect.ranks)
+            world = self._node.world
+            if world.registry_answers() and world.clock.time_ms >= self._node.deaf_until:
+                world.registry.note_checkpoints(effect.ranks)
                 effect.on_done(None)
             else:
                 effect.on_done(RegistryUnavailable("no answer"))

@@ -190,7 +190,7 @@ class LinkShell:
         def act() -> None:
             answer: Any = RegistryUnavailable("no answer")
             now = world.clock.now_ms()
-            if now >= self._node.deaf_until:
+            if now >= self._node.deaf_until and world.registry_answers():
                 world.registry.expire(now)
                 answer = world.registry.elect(effect.link, (self._node.proxy, incarnation))
                 world.registry_changed()

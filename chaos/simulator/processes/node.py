@@ -484,7 +484,7 @@ class Node(PerformingProcess):
         world = self.world
         if self._lifecycle.state is not LifecycleState.ANNOUNCING:
             return
-        if world.clock.time_ms < self.deaf_until:
+        if world.clock.time_ms < self.deaf_until or not world.registry_answers():
             self.schedule(10, lambda: self._announce(incarnation))
             return
         until_ms = world.clock.time_ms + LEASE_MS

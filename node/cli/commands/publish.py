@@ -13,6 +13,7 @@ from pathlib import Path
 import waypost
 from node.cli.commands.input import notification_from_text
 from node.cli.commands.interrupt import blocking
+from node.cli.commands.joining import entered
 from waypost.errors import BadNotification, Refused, Unreachable
 from waypost.identity import new_incarnation
 from waypost.keys import Keys
@@ -23,6 +24,8 @@ CONSOLE = "console"
 """The producer of the outboxes of `waypost pub`."""
 SENT_S = 10.0
 """How long to wait until what is in an outbox is sent on."""
+JOIN_S = 10.0
+"""How long to try to be let in by a proxy."""
 SAFE_S = 30.0
 """How long to wait until a notification is safe."""
 NOTICE_AFTER_S = 3.0
@@ -166,7 +169,8 @@ async def send(
     first = list(islice(_read(notifications), 1))
     if not first:
         return
-    async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, token=token, timeout_s=10) as producer:
+    made = waypost.produce(f"console/{new_incarnation()}", proxy=proxy, token=token, timeout_s=JOIN_S)
+    async with entered(made, JOIN_S) as producer:
         for notification in chain(first, _read(notifications)):
             waiting = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, _print_waiting)
             try:

@@ -15,6 +15,7 @@ from typing import Any
 import waypost
 from node.cli.commands.input import parsed
 from node.cli.commands.interrupt import blocking
+from node.cli.commands.joining import entered
 from waypost.client.events import NearerProxy, Redirected, Retry, SessionReplaced
 from waypost.client.received_notification import Received
 from waypost.client.roaming import Roaming
@@ -120,7 +121,7 @@ async def receive(
         on_event=news.on_event,
         create=expression is not None,
     )
-    async with attached as attached_receiver:
+    async with entered(attached, attach_timeout_s) as attached_receiver:
         try:
             async with asyncio.timeout_at(until):
                 if expression is None:
@@ -256,7 +257,7 @@ def _plain(value: Value) -> str:
 
 
 class _News:
-    """Prints events of the connection to stderr. Retries before the first attach are left to the error at the end."""
+    """Prints events of the connection to stderr. Those before the first attach are in joining.py."""
 
     def __init__(self) -> None:
         self._attached = self._is_away = False
