@@ -80,15 +80,19 @@ class ProxyProcess:
         self.process.wait_until(self.ready, timeout_s=START_S, what="ready")
 
     def ready(self) -> bool:
-        """Tell whether the proxy says that it is ready; False, too, where it does not answer."""
+        """Tell whether the proxy says that it is ready; False, too, where it does not answer or refuses.
+
+        Raises:
+            http.client.HTTPException: the answer breaks off, or is no HTTP.
+        """
         try:
             return bool(self.request("/readyz")["ready"])
         except Unreachable:
             return False
 
     def request(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
-        """Send an HTTP request to the proxy, block until it answers, for 5 s at most, and return the answer's JSON,
-        decoded.
+        """Send an HTTP request to the proxy, block until it answers, and return the answer's JSON, decoded. Each wait
+        for the proxy lasts 5 s at most.
 
         Args:
             path: of the page, with its query, such as /v1/sessions.
@@ -97,6 +101,7 @@ class ProxyProcess:
 
         Raises:
             Unreachable: the proxy does not answer, or refuses; the message has the status and the answer.
+            http.client.HTTPException: the answer breaks off, as where the proxy is killed meanwhile, or is no HTTP.
         """
         data = None if body is None else json.dumps(body).encode()
         method = "POST" if post or data else "GET"
@@ -122,7 +127,8 @@ class ProxyProcess:
         return next((row for row in rows if row["session"] == session), None)
 
     def stored(self, session: str) -> int:
-        """Return the number of notifications that this proxy stores for a session; 0, too, if another proxy owns it.
+        """Return the number of notifications that this proxy stores for a session; 0, too, if another proxy owns it, or
+        there is no such session.
 
         Raises:
             Unreachable: the proxy does not answer.

@@ -38,7 +38,7 @@ def fronted(
     """Make two toxiproxy listeners for each proxy of a federation; return the proxies by name, none of them started.
 
     One listener is between a proxy and the other proxies, one between the proxy and etcd. The caller starts each proxy
-    from its `spec`, and removes the listeners by :meth:`Fronted.remove`.
+    from its `spec`, and removes the listeners by :meth:`Fronted.remove`. After an error, listeners that were made stay.
 
     Args:
         toxiproxy: a server that runs.
@@ -49,6 +49,7 @@ def fronted(
 
     Raises:
         KeyError: `flags` has no `prefix`.
+        ProxyExists: of the client library; a listener's name is not new.
     """
     return {name: _front(toxiproxy, name, site, etcd, flags) for site, names in sites.items() for name in names}
 

@@ -57,7 +57,8 @@ class Announcement:
     @property
     def addresses(self) -> list[str]:
         """The IP addresses to announce: the one in the URL, loopback for ``localhost``, and for another name those of
-        this host at which others may reach it.
+        this host at which others may reach it, or loopback if it has none of these. A URL without a host counts as
+        another name.
         """
         if self.host == "localhost":
             return [LOOPBACK]
@@ -81,8 +82,17 @@ class Announced:
         self._service = service
 
     async def update(self, announcement: Announcement) -> None:
-        """Announce something else of the same proxy; do nothing if it is the same. An error of zeroconf becomes
-        Unreachable where it leaves the block of :func:`announced`.
+        """Announce something else of the same proxy; do nothing if it is the same as at the last call.
+
+        An error of zeroconf becomes Unreachable where it leaves the block of :func:`announced`. What failed counts as
+        announced: a call with the same announcement does not repeat it.
+
+        Args:
+            announcement: the new one; its proxy is that of the announcement before, because the name of the service
+                stays.
+
+        Raises:
+            Unreachable: an address or a name is too long for DNS, which allows 255 bytes.
         """
         if announcement != self._announcement:
             self._announcement = announcement
@@ -110,10 +120,11 @@ async def announce(current: Callable[[], Announcement]) -> None:
     UPDATE_EVERY_S seconds at most.
 
     Args:
-        current: returns the announcement as it is to be now.
+        current: returns the announcement as it is to be now. Its errors are raised as they are, but an OSError may be
+            raised as Unreachable.
 
     Raises:
-        Unreachable: there is no multicast here, or a name or an address is too long for DNS.
+        Unreachable: there is no multicast here, zeroconf failed, or a name or an address is too long for DNS.
     """
     while True:
         announcement = current()

@@ -32,12 +32,16 @@ async def browse(poll_s: float = POLL_S, idle_s: float = IDLE_S) -> list[Announc
     """Return the announcements of proxies of all federations, found by multicast DNS on all interfaces, loopback
     included, in no order. Empty: no proxy answered in time.
 
+    At most MAX_LISTED_PROXIES answers are looked at; what comes after them is not found. A service that is no proxy's,
+    or has no usable URL, is left out. A proxy that takes more than POLL_S seconds to state its address is not found,
+    whatever `poll_s` is.
+
     Args:
         poll_s: how long to wait for the first one, in seconds.
         idle_s: how long to wait for others after it, in seconds.
 
     Raises:
-        Unreachable: there is no multicast here.
+        Unreachable: there is no multicast here, or zeroconf failed.
     """
     async with multicast(own_addresses()) as zeroconf:
         return await _Browse(zeroconf).found(poll_s, idle_s)
@@ -94,26 +98,26 @@ def choose(announcements: Sequence[Announcement], site: str | None = None) -> li
 
 async def proxies(site: str | None = None) -> list[Announcement]:
     """Look for proxies of all federations on the local network, for POLL_S + IDLE_S seconds at most; return their
-    announcements, best first (:func:`choose`). Empty: there are none.
+    announcements, best first (:func:`choose`). Empty: none was found (:func:`browse`).
 
     Args:
-        site: whose proxies go first; None: the one of WAYPOST_SITE, if it is set.
+        site: whose proxies go first; None or empty: the one of WAYPOST_SITE, if it is set.
 
     Raises:
-        Unreachable: there is no multicast here.
+        Unreachable: there is no multicast here, or zeroconf failed.
     """
     return choose(await browse(), site or os.environ.get("WAYPOST_SITE"))
 
 
 async def find() -> list[ProxyAddress]:
     """Look for proxies on the local network, for POLL_S + IDLE_S seconds at most; return their addresses, best first:
-    those of the site WAYPOST_SITE, if it is set, then the lowest load. Empty: there are none. It is the client
-    library's finder.
+    those of the site WAYPOST_SITE, if it is set, then the lowest load, then by name. It is the client library's finder.
 
-    If WAYPOST_FEDERATION is set, proxies whose federation's identity does not begin with it are left out.
+    If WAYPOST_FEDERATION is set, proxies whose federation's identity does not begin with it are left out, and so are
+    those that do not know theirs yet. Empty: none was found (:func:`browse`), or all were left out.
 
     Raises:
-        Unreachable: there is no multicast here.
+        Unreachable: there is no multicast here, or zeroconf failed.
     """
     wanted = os.environ.get(FEDERATION, "")
     found = [ProxyAddress(**asdict(announcement)) for announcement in await proxies()]

@@ -29,7 +29,9 @@ class Interruption:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the handle may now neither append nor follow the log."""
+        """Whether the handle may now neither append nor follow the log, because of an interruption; False also once it
+        is closed.
+        """
         return not self._resumed.is_set()
 
     @property

@@ -77,10 +77,15 @@ class JournalSegments:
 
     def begin_if_due(self, more: int, at_ms: int, now_s: float) -> Fact | None:
         """Begin the next part if one is due, by the rotation; return the fact to be written before those of the next
-        write; None: no part begins.
+        write; None: no part begins, and none is unwritten.
 
         Call it once before each write; then :meth:`wrote` for that write, and :meth:`failed` if the fact may not have
-        been written. Nothing is written here.
+        been written. Nothing is written here. One write at a time: of two that fail together only the last one's fact
+        would be written again.
+
+        The fact states the highest number of each writer in the parts before. Where the names of writers take more than
+        JOURNAL_NAMES_BYTES bytes together, those that wrote longest ago are left out. A part without bytes is not
+        followed by another one.
 
         Args:
             more: the number of bytes of the next write, without that fact.
@@ -99,7 +104,8 @@ class JournalSegments:
         """Record that the write of this fact failed, or may have: :meth:`begin_if_due` returns it the next time, too.
 
         Args:
-            beginning: what :meth:`begin_if_due` returned for that write.
+            beginning: what :meth:`begin_if_due` returned for that write; None: nothing is to be returned again. It
+                takes the place of what an earlier call recorded.
         """
         self._unwritten = beginning
 
@@ -113,8 +119,13 @@ class JournalSegments:
         return self._size > 0 and (too_large or (age is not None and now_s - self._began_s >= age))
 
     def wrote(self, facts: Iterable[Fact], size: int) -> None:
-        """Record that these facts, of `size` bytes together, were written to the present part; facts of a number that
-        was recorded already only add their bytes.
+        """Record that these facts were written to the present part, and that it grew by `size` bytes; facts of a number
+        that was recorded already only add their bytes.
+
+        Args:
+            facts: of any writers, or none; the journal's own need not be among them.
+            size: the bytes that the part grows by. Those of the fact that begins a part may be counted too, in this
+                call or in another one.
         """
         self._size += size
         for fact in facts:

@@ -200,8 +200,8 @@ class MemorySiteLog:
 
     @property
     def seen_below(self) -> int:
-        """The offset below which this handle has yielded every record from a tail, or had its append answered
-        (:attr:`federation.ports.SiteLog.seen_below`).
+        """The offset below which every record was yielded by a tail of this handle, lies below the offset at which one
+        of its tails began, or had its append answered here (:attr:`federation.ports.SiteLog.seen_below`).
         """
         return self._interruption.seen_below
 
@@ -327,7 +327,9 @@ class MemoryRegistryStorage(Fallible):
         self.changed.notify()
 
     def snapshot(self) -> Reloaded:
-        """Return all rows as the first event of a watch; it does not change afterwards."""
+        """Return the rows that a watch reports, as its first event; the result does not change afterwards. Leases that
+        are over count until :meth:`expire_leases` has ended them.
+        """
         rows = self.rows
         return Reloaded(
             owners=dict(rows.owners),
@@ -420,8 +422,12 @@ class MemoryRegistry:
         return (await self._begin()).owner(session)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove the rows of deleted sessions that are still as given, after raising the floor to their generations
+        """Remove the rows of deleted sessions that are still as given, after raising the floor
         (:meth:`federation.ports.Registry.forget`). A row that has changed, or is not of a deleted session, stays.
+
+        Args:
+            deleted: the rows as they are expected to be. The floor is raised to the highest generation of all of them,
+                also of those that stay.
 
         Raises:
             RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.
@@ -498,8 +504,8 @@ class MemoryRegistry:
         return not is_live
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
-        """Set the order to drain a proxy, alive or not; None: take the order back, if there is one. Raises
-        RegistryUnavailable (:meth:`federation.ports.Registry.drain`).
+        """Set the order to drain a proxy, alive or not; None: take the order back, if there is one. The watch reports
+        it in either case. Raises RegistryUnavailable (:meth:`federation.ports.Registry.drain`).
         """
         rows = await self._begin()
         if row is None:

@@ -38,22 +38,28 @@ class SiteLog(Protocol):
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         """Append records in this order; return their offsets, in the same order, once the records survive a crash.
+        Without records the result is empty.
 
         No append overtakes one that failed: every append of this handle that was called before the failure fails with
-        it. An append waits while the handle is interrupted (:meth:`interrupted`).
+        it. An append waits while the handle is interrupted (:meth:`interrupted`); an adapter may end that wait after
+        its deadline, with LogUnavailable.
 
         Raises:
-            LogReplaced: the log assigned offsets that this handle had seen in use: the log has lost its end.
-            LogUnavailable: it is not known whether the records were appended.
+            LogReplaced: the log assigned offsets that this handle had seen in use, so the log has lost its end; the
+                records are in it.
+            LogUnavailable: it is not known whether the records were appended; or this handle is closed.
         """
         ...
 
     def tail(self, offset: int) -> AsyncIterator[Batch]:
         """Yield every record from `offset` on, for ever, in batches that are not empty: none missed, none twice, in
-        order.
+        order. What is damaged or missing in the log comes as :class:`waypost.records.Damaged`, at its offset.
 
         The iteration continues after an outage of the server, and yields nothing while the handle is interrupted
-        (:meth:`interrupted`).
+        (:meth:`interrupted`). Note that :attr:`seen_below` rises to `offset` when it begins.
+
+        Args:
+            offset: of the first record; the caller has everything below it.
 
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
@@ -63,12 +69,15 @@ class SiteLog(Protocol):
         ...
 
     async def read(self, offset: int, limit: int) -> Batch:
-        """Return up to `limit` records from `offset` on, also while the handle is interrupted; empty: the log has none
-        yet.
+        """Return up to `limit` records from `offset` on, with their offsets, ascending, also while the handle is
+        interrupted; empty: the log has none yet.
+
+        What is damaged or missing in the log comes as :class:`waypost.records.Damaged`, at its offset. There may be
+        fewer than `limit` although the log has more; read on behind the last one.
 
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
-            LogUnavailable: the storage does not answer.
+            LogUnavailable: the storage does not answer, or this handle is closed.
         """
         ...
 
@@ -82,7 +91,8 @@ class SiteLog(Protocol):
 
     @property
     def seen_below(self) -> int:
-        """The offset below which this handle has yielded every record from a tail, or had its append answered.
+        """The offset below which every record was yielded by a tail of this handle, lies below the offset at which one
+        of its tails began, or had its append answered here.
 
         Always 0 where the storage cannot lose its end.
         """
@@ -490,10 +500,11 @@ class Registry(Protocol):
 
         Without a row a session counts as one that was deleted in the generation of the floor, for :meth:`create` and
         :meth:`claim` too: epochs never start again, and nothing of a deleted session comes back. The watch reports
-        every removal.
+        every removal. The rank that :meth:`note_checkpoints` recorded for the session is removed too.
 
         Args:
-            deleted: the rows as they are expected to be; one that is not of a deleted session stays.
+            deleted: the rows as they are expected to be; one that is not of a deleted session stays. The floor is
+                raised to the highest generation of all of them, also of those that stay.
 
         Raises:
             RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.
@@ -530,7 +541,8 @@ class Registry(Protocol):
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Set the order to drain a proxy, alive or not; None: take the order back, if there is one.
 
-        The watch reports it, and the order outlives the proxy's incarnations. Raises RegistryUnavailable.
+        The watch reports it, and the order outlives the proxy's incarnations. Where there is no order to take back, the
+        watch may report that all the same. Raises RegistryUnavailable: the order may have been changed.
         """
         ...
 
@@ -555,13 +567,15 @@ class Registry(Protocol):
         ...
 
     async def resign(self, link: str, lease: Lease) -> None:
-        """Give the leadership of `link` back; no effect if it is not held under the lease.
+        """Give the leadership of `link` back; no effect if it is not held under the lease. The watch reports that the
+        link has no leader.
 
         Args:
             link: its name (:func:`waypost.identity.link_name`).
-            lease: that was passed to :meth:`elect`.
+            lease: that was passed to :meth:`elect`, granted by this registry.
 
         Raises:
+            Internal: the lease is of another kind of registry; the registry in memory does nothing instead.
             RegistryUnavailable: the leadership may have been given back all the same; a repetition does no harm.
         """
         ...
@@ -594,7 +608,8 @@ class Registry(Protocol):
         the site cannot come back with another log.
 
         Returns:
-            False, and nothing has changed: a proxy of the site has a lease, or announces itself at this time.
+            True: there is no address now, also if there was none. False, and nothing was removed here: a proxy of the
+                site has a lease, or announces itself at this time, or another call removes the address at this time.
 
         Raises:
             RegistryUnavailable: the address may have been removed all the same.
@@ -642,7 +657,8 @@ class Registry(Protocol):
         ...
 
     async def noted_checkpoint(self, session: SessionId) -> Rank | None:
-        """Return the rank that :meth:`note_checkpoints` recorded last for the session; None: there is none.
+        """Return the highest rank that :meth:`note_checkpoints` recorded for the session; None: there is none, or
+        :meth:`forget` has removed it.
 
         Raises:
             RegistryUnavailable: the registry does not answer.
@@ -747,7 +763,9 @@ class Changelog(Protocol):
         ...
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the snapshot of the site's state with the highest rank; None: there is none. Raises LogUnavailable."""
+        """Return the snapshot of the site's state with the highest rank, of those that are complete and can be read;
+        None: there is none. Raises LogUnavailable.
+        """
         ...
 
     async def close(self) -> None:

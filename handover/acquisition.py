@@ -294,10 +294,14 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         """Tell whether a checkpoint in a changelog counts more than the copy that is here, or than what would be made
         here (handover rules 19 and 28). The answer depends on the state.
 
+        In CONFIRMING only a checkpoint of an owner counts, from the copy's epoch on. In CHECKING only one of an owner
+        counts, above the epochs of the copy and of the row. In all other states every checkpoint of an owner counts,
+        and a first one of a later epoch than :attr:`epoch`.
+
         Args:
             epoch: the ownership epoch in which the checkpoint was written.
-            serial: its number within that epoch, from 0. The first one is written by whoever creates the session,
-                before the registry has the row; so it counts more only where it is of a later epoch than ours.
+            serial: its number within that epoch; 0: a first one, which was written before the session had its row.
+                An owner writes those above 0.
         """
         if self.state is AcquisitionState.CONFIRMING:
             # At its epoch, too: then the source took the session back, or this copy was committed before.
@@ -327,8 +331,11 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         return Epoch(max(known, lost) + 1)
 
     def remember(self, input: AcquisitionInput) -> None:
-        """Keep the row, refusal or checkpoint of an accepted input; another row discards what was known before. Called
-        by :meth:`step`.
+        """Keep the row, refusal or checkpoint of an accepted input. Called by :meth:`step`.
+
+        An input whose row is kept discards what was known before: the outdated record, the chosen epoch, and the
+        checkpoint, which only CopyToActivate leaves. RecordOutdated discards the chosen epoch. The refusal of an owner
+        stays.
         """
         match input:
             case (

@@ -73,20 +73,22 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> Acq
 def orphan_input(
     epoch: Epoch, proxy: ProxyId, source: ProxyId | None, row: Ownership | None, *, read: bool, is_last: bool
 ) -> AcquisitionInput:
-    """Return the input that a row is to an orphan, a staged copy whose transfer is gone: it is ours if the row has its
-    very epoch.
+    """Return the input that a row is to an orphan, a staged copy whose transfer is gone: it is ours if the row names
+    this proxy at the copy's very epoch.
 
     As long as the row is the source's, of the epoch before, the source has not served since the cut, and an earlier
     claim of ours may still be applied: the copy commits after all, once it is certainly stored. So it does where the
     registry has gone back and the source does not write its row again. Had anybody served since, the changelog would
-    say so: what an owner wrote at the copy's epoch or later counts more than what is written of the copy (rule 19).
+    say so: what an owner wrote at the copy's epoch or later counts more than what is written of the copy (rule 19). By
+    any other row, also one of another proxy at the copy's epoch, the copy is superseded.
 
     Args:
         epoch: of the copy: that at which its transfer would have committed.
         proxy: this proxy.
-        source: the proxy that handed the copy over; None: it is not known.
+        source: the proxy that handed the copy over; None: it is not known, and any owner of the epoch before counts as
+            it.
         row: as the registry has it; None: it has none.
-        read: the row was read from the registry for this, and not told by the watch, which may be behind.
+        read: the row was read from the registry for this, and not reported by the watch, which may be behind.
         is_last: a row of long before the copy has stood for so long that nobody will correct it, and nobody who lives
             is named by it.
     """

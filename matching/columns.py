@@ -173,8 +173,10 @@ class Weights:
         self._total_each = self._total_once = 0.0
 
     def max(self, factor: float) -> float:
-        """Return the cost of all rows, in nanoseconds, with the costs of the entries multiplied by `factor`: the upper
-        bound of :meth:`of`.
+        """Return the cost of all rows, in nanoseconds, with the costs of the entries multiplied by `factor`.
+
+        It is an upper bound of :meth:`of` only where no row is in several of the postings: there a row counts each
+        time.
         """
         return self._total_each + factor * self._total_once
 
@@ -201,12 +203,13 @@ class Weights:
             self._first[row], self._each[row] = first, each_row
 
     def of(self, postings: Sequence[Posting], factor: float, *, repeating: bool) -> float:
-        """Return the estimated time to evaluate what these postings hit, in nanoseconds.
+        """Return the estimated time to evaluate what these postings hit, in nanoseconds; 0 if no row has a cost.
 
         Args:
-            postings: the rows that are hit.
+            postings: the rows that are hit; a row in several of them counts each time.
             factor: how much longer an entry takes than with a small notification; what a row costs stays the same.
-            repeating: whether several rows of one entry may be among them.
+            repeating: whether several rows of one entry may be among them, or one row several times. False: the cost of
+                an entry is not made to count once.
         """
         if not postings or not self.max(1):
             return 0.0

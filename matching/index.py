@@ -133,7 +133,11 @@ class Index(Generic[T]):
         self._weights.set(self._entries[expression].rows, test_ns, item_ns)
 
     def max_ns(self, times: float = 1.0) -> float:
-        """Return the upper bound of :meth:`foreseen_ns`, in nanoseconds.
+        """Return the sum of the costs of all expressions, in nanoseconds: the estimate of :meth:`foreseen_ns` for a
+        notification that hits every alternative once.
+
+        Note that :meth:`foreseen_ns` may be higher: an alternative that is indexed by keys of several attributes counts
+        once for each of them that a notification hits.
 
         Args:
             times: the factor of the costs of processing items.
@@ -195,6 +199,8 @@ class Index(Generic[T]):
     def foreseen_ns(self, attributes: Mapping[str, Value], factor: float = 1.0) -> float:
         """Estimate the costs of :meth:`match` and of processing its items, in nanoseconds, without evaluating the
         candidates. Only expressions with costs (:meth:`weigh`) count.
+
+        With few expressions, of which each is evaluated, it is :meth:`max_ns`, whatever the attributes are.
 
         Args:
             attributes: of the notification.

@@ -120,7 +120,12 @@ class Attribute:
                 found.append(self._below.rows[start:])
 
     def size(self, key: Key) -> float:
-        """Return how many rows are found by this key already; of two keys of a kind the rarer is the better."""
+        """Return about how many rows are found by this key already; of two keys of a kind the rarer is the better.
+
+        The number is exact for equality and presence. That of a prefix counts all rows with the same first
+        :data:`PREFIX` characters, that of a range the rows in the cell of its lower bound, and that of one bound all
+        rows with a bound on that side.
+        """
         match key:
             case Text(value=value):
                 return len(self.equal.get(value, ()))

@@ -573,7 +573,9 @@ class Engine:
 
     @property
     def undrained(self) -> int:
-        """The number of sessions with receivers that lack something owed below the last closing marker."""
+        """The number of sessions that were served at the last closing marker, and whose receivers have not had
+        everything at one moment since then (:attr:`ClosingMarkers.undrained`).
+        """
         return self._closing_markers.undrained
 
     @property

@@ -44,10 +44,11 @@ def run(
 
     Raises:
         BadInput: there is no run at `input`, a file is no site log, or all are empty.
-        BadConfiguration: Java, Maven or Spark's connector is missing, or a file for TLS cannot be read.
+        BadConfiguration: Java, Maven or Spark's connector is missing, a running Spark session does not fit
+            (:func:`spark.session.build`), or a file for TLS cannot be read.
         LogUnavailable: Kafka does not answer, or does not hold these topics.
         Unreachable: Maven could not fetch the connector.
-        OSError: the report cannot be written.
+        OSError: the report cannot be written. Other errors of Spark are raised as they are.
     """
     source = locate(input)
     if isinstance(source, Topics):

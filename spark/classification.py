@@ -56,7 +56,9 @@ class Evidence:
 
     @property
     def present(self) -> DataFrame | None:
-        """The records, where only they prove that nothing else stood there; None: whatever is no hole proves it."""
+        """The records, as of :func:`spark.sitelogs.with_completeness`, of logs in which a missing record is no hole;
+        None: the logs are dense, so a missing record is one.
+        """
         return None if self.is_dense else self.records
 
     @property

@@ -124,7 +124,8 @@ def _same_owner(delivery: str) -> Column:
 
 
 def totals(rows: DataFrame) -> DataFrame:
-    """Return one row of counts: of owed and of delivered notifications, and of the codes LOST, STRAY and RETRIED.
+    """Return one row of counts: `owed`, the notifications owed, once for each receiver; `delivered`, all deliveries,
+    also the repeated ones and those that were not owed; and the rows with the codes LOST, STRAY and RETRIED.
 
     Args:
         rows: what :func:`judged` returns: `is_first_owed` and `is_delivery` (boolean), `codes` (array of strings).

@@ -19,7 +19,8 @@ from waypost.identity import NOTHING
 
 def deletions(journal: DataFrame) -> DataFrame:
     """Return the deletions of sessions that their owners attest: `session`, `generation`, `epoch` and `proxy` of the
-    owner, and `origin`, `upto`: the last offset that it gave, of each origin that it knew.
+    owner, and `origin`, `upto`: the last offset that it gave, of each origin that it knew. One that knew none has one
+    row, with null in these two.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).

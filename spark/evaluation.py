@@ -38,7 +38,8 @@ def compiled(node: Node) -> Test:
     """Return the test of a notification's attributes that a tree stands for: True, False, or None for bottom.
 
     Raises:
-        Unusable: the tree is no test, or has a pattern that RE2 does not take.
+        Unusable: the tree is no test, or a part of it is not what its place needs: no value, no string, a pattern that
+            RE2 does not take, or a wildcard with a set that does not end.
     """
     match node:
         case Compare(operator=sign, left=left, right=right):

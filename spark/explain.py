@@ -61,7 +61,9 @@ class Explanation:
 
 
 def explain(run: Folder, notification: str, session: str, receiver: str = "") -> Explanation:
-    """Say why a notification was given to a session's receivers, or was not.
+    """Return the explanation why a notification was given to a session's receivers, or was not.
+
+    A coordinate at which no notification stands is explained too. Lines of journals that are no facts are passed over.
 
     Args:
         run: the files.
@@ -71,8 +73,10 @@ def explain(run: Folder, notification: str, session: str, receiver: str = "") ->
         receiver: the one that is asked about; "": any of the session.
 
     Raises:
-        BadInput: a file is no site log; there is no such notification, or more than one; nothing is known of the
-            session.
+        BadInput: a file is no site log, or the run has none of the coordinate's site; `notification` has none of these
+            forms, or there is none, or more than one, by that id or expression; nothing is known of the session, or of
+            the receiver.
+        OSError: a journal cannot be read.
     """
     found = _found(run, notification)
     evidence = _Evidence(found, session, receiver)
@@ -396,7 +400,7 @@ def why_not(tree: Node, attributes: Attributes) -> list[str]:
     true.
 
     Raises:
-        Unusable: the tree is no test.
+        Unusable: the tree cannot be evaluated (:func:`spark.evaluation.compiled`).
     """
     found = compiled(tree)(attributes)
     if found:

@@ -86,7 +86,10 @@ def losses(
 
 def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
     """Return the :data:`spark.obligations.KEY` of the notifications that were missed and are excused, or lie in a gap
-    that the receiver was told of.
+    that was reported to the receiver.
+
+    Excuses are a removal by a policy, the deletion of the session, and the loss with a process under best effort. That
+    a receiver has left, or had passed the notification, does not count here.
 
     Args:
         missed: rows with the columns `KEY`, owed and not delivered.
@@ -274,7 +277,9 @@ def _concerns(coordinate: Column) -> Column:
 
 
 def gap_facts(journal: DataFrame) -> DataFrame:
-    """Return each gap in the logs that a receiver was told of: from `first` to `last` of `origin`, with its `cause`.
+    """Return each gap in the logs that was reported to receivers: `session`, `generation` and `receiver`, which is ""
+    for all of the session; `origin`, `first`, `last` and `cause` of the gap; and `epoch`, `proxy`, `writer` and
+    `number` of the fact.
 
     What was lost with a proxy's process is left out.
 

@@ -54,14 +54,16 @@ OPEN_END = 1 << 62
 def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFrame | None = None) -> DataFrame:
     """Return one row for each generation of a subscription, and for each expression and keys that facts state for it.
 
-    A row has the columns :data:`SUBSCRIPTION`, those of :data:`spark.schemas.EXPRESSION`, the keys, and the bounds as
-    maps by origin: `above` (X0), `until` (R, for what is owed) and `last` (R, for what may be delivered). `is_sure`
-    says whether anything is owed by the subscription: not if it has two expressions, or other keys at another time, or
-    an expression that cannot be evaluated.
+    A row has the columns :data:`SUBSCRIPTION`, those of :data:`spark.schemas.EXPRESSION`, the keys (`keys`,
+    `secure_only`), :data:`TERMS`, and the bounds as maps by origin: `above` (X0), `until` (R, for what is owed) and
+    `last` (R, for what may be delivered); `is_ended`, whether an `unsubscribed` fact is there; `since_epoch`, in which
+    it was made; and `variants`, the number of rows of this generation. `is_sure` states whether anything is owed by the
+    subscription: not if it has two expressions, or other keys at another time, or an expression that cannot be
+    evaluated. It is never true, and may be null, for an expression that is not in `expressions`.
 
     Args:
         journal: facts, each once (:func:`spark.journal.once`).
-        expressions: of the shape :data:`spark.schemas.EXPRESSION`.
+        expressions: of the shape :data:`spark.schemas.EXPRESSION`, of all subscribed and restated facts.
         continued: the origins that follow others, of the shape :data:`spark.schemas.CONTINUED`; None: there are none.
     """
     stated = journal.where(F.col("kind").isin(*REQUESTS))

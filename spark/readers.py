@@ -65,7 +65,10 @@ def journals(spark: SparkSession, source: Source) -> DataFrame:
 
 def logs(spark: SparkSession, source: Source, matcher: Matcher) -> DataFrame:
     """Return all records of all site logs, of the shape :data:`spark.schemas.RECORD`. They are read when the frame is
-    used.
+    used; of a folder the extents of the logs are read at once.
+
+    Note that the origin of each published record is that of the first log epoch, whatever its own is:
+    :func:`spark.epochs.with_origins` sets it.
 
     Args:
         spark: the session.

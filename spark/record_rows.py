@@ -40,6 +40,9 @@ def rows(raws: Iterable[Raw], matcher: Matcher) -> Iterator[Row]:
     """Yield one row of :data:`spark.schemas.RECORD` for each record; one that does not decode, or whose sequence does
     not fit 64 bits, has the kind `unusable`.
 
+    The origin of a published record is that of the first log epoch, because the record does not name its own
+    (:func:`spark.epochs.with_origins`).
+
     Args:
         raws: site, partition, offset and bytes of each record.
         matcher: the expressions by which notifications are tested.

@@ -155,10 +155,12 @@ def tuned(session: SparkSession, rows: int) -> Iterator[None]:
 
 
 def keep(frame: DataFrame) -> DataFrame:
-    """Compute a frame that several steps need, and keep it, in memory and past that on disk, as long as it is used.
+    """Compute a frame that several steps need, and keep it, in memory and past that on disk, as long as it is used. The
+    call runs a Spark job.
 
     Its plan is cut off: else every step would plan all the steps before it again, which takes longer than the work. In
-    a small run (:func:`tuned`) it is one partition. On a cluster two executors have each partition, as one may end.
+    a small run (:func:`tuned`) on one machine it is one partition. On a cluster two executors have each partition, as
+    one may end.
     """
     session = frame.sparkSession
     if _is_local(session.sparkContext.master):

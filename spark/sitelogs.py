@@ -281,7 +281,8 @@ def shorter_than_named(records: DataFrame, journal: DataFrame, logs: DataFrame, 
 def forwarded(
     records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame, present: DataFrame | None = None
 ) -> DataFrame:
-    """Find copies in other sites' logs that differ from the published record (P5), or have none (P1).
+    """Find copies in other sites' logs that differ from the published record (P5), or have none (P1) though its log is
+    complete there. A copy without a record where the log is not complete is no finding.
 
     Args:
         records: of all logs, as :func:`spark.readers.logs` returns them.
@@ -291,7 +292,7 @@ def forwarded(
         present: as of :func:`with_completeness`.
 
     Returns:
-        One row for each copy, as :func:`spark.finding.findings` shapes it.
+        One row for each copy that is wrong, as :func:`spark.finding.findings` shapes it.
     """
     identity = ("producer", "incarnation", "sequence", "digest")
     copies = records.where(F.col("kind") == "forwarded").select("site", "position", "origin", "offset", *identity)

@@ -102,7 +102,15 @@ def _folder(root: Path) -> Folder:
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """Return a connection to an embedded site log, which reads alone. That it is one shows when it is read."""
+    """Return a connection to an embedded site log, which can only read, and which the caller closes. Whether the file
+    is a site log shows when it is read.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        sqlite3.OperationalError: there is no such file, or it cannot be opened.
+    """
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 

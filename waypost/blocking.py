@@ -251,6 +251,11 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
     def effective(self, subscription: str) -> Mapping[Origin, int]:
         """Return the offsets, by origin, above which the subscription of this id is complete
         (:meth:`waypost.Receiver.effective`). A missing origin has no promise yet; an unknown subscription has none.
+
+        Note that the mapping is live: the background thread changes it. Copy it before iterating over it.
+
+        Raises:
+            BadArgument: the id is no id.
         """
         return self._client.effective(subscription)
 
@@ -263,7 +268,8 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
             origins: such as ``B/0``: the site and the number of its log's partition.
 
         Raises:
-            BadArgument: the id is no id, or the origins are no list of texts.
+            BadArgument: the id is no id, the origins are no list of texts, or one of them has no slash.
+            Refused: the receiver was not entered.
             Unreachable: the subscription did not become effective within `timeout_s`, or the receiver was closed.
             WaypostError: the error that ended the session.
         """
@@ -274,12 +280,15 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
 
         Args:
             subscribing: with every subscription of this receiver in the session, present and future. None: unchanged.
-            publishing: with every later notification that this client publishes. None: unchanged.
+            publishing: with every later notification that this client publishes. None: unchanged. They are replaced
+                first, and stay so if `subscribing` is refused.
 
         Raises:
-            Refused: these are no keys, there are too many, or the receiver may not subscribe.
+            Refused: these are no keys, there are too many, the receiver was not entered, or it may not subscribe; the
+                keys of subscriptions are unchanged.
             LogUnavailable, StoreFailed: the change could not be written; the keys may be in force.
-            Unreachable: no answer came within `timeout_s`, or the receiver was closed; the keys may be changed.
+            Unreachable: no answer came within `timeout_s`, or the receiver was closed; the keys may be changed, also
+                later.
         """
         self._call(self._client.set_keys(subscribing=subscribing, publishing=publishing))
 
@@ -320,6 +329,7 @@ class Receiver(_Publishing[asynchronous_receiver.Receiver]):
         Raises:
             Refused: the receiver was not entered, or (Forbidden) the access does not allow it.
             Unreachable: no answer came within `timeout_s`, or the receiver was closed; the session may be deleted.
+            WaypostError: the error that ended the session.
         """
         with self._ending:
             try:
@@ -450,11 +460,12 @@ def open_outbox(path: str | Path, producer: str | None = None, **options: Any) -
     """Return a blocking outbox; entering it opens the file, or makes it.
 
     Args:
-        path: of the file. One process has it open at a time.
+        path: of the file. One outbox has it open at a time, in whichever process.
         producer: the name of the producer, in the ids of its notifications; None: that of the file, which has to be
             there.
         options: `max_bytes`, `on_event`, `proxy`, `token`, `tls`, as of :func:`waypost.open_outbox`, whose errors are
-            raised.
+            raised. `on_event` is called in the background thread: a blocking method of the outbox that is called there
+            never returns.
     """
     return Outbox(asynchronous_outbox.open_outbox, (path, producer), options)
 
@@ -464,7 +475,9 @@ def attach(session: str, **options: Any) -> Receiver:
 
     Args:
         session: its id, unique in the federation.
-        options: `proxy`, `receiver`, `state`, ...: all of :func:`waypost.attach`, whose errors are raised.
+        options: `proxy`, `receiver`, `state`, ...: all of :func:`waypost.attach`, whose errors are raised. `on_event`,
+            and `token` if it is a function, are called in the background thread; there no blocking method of the
+            receiver may be called, for it would never return.
     """
     return Receiver(entry.attach, (session,), options)
 
@@ -474,7 +487,8 @@ def produce(name: str, **options: Any) -> Producer:
 
     Args:
         name: of the client, and of the producer in the ids of its notifications.
-        options: `proxy`, `token`, `timeout_s`, `on_event`, `tls`, as of :func:`waypost.produce`, whose errors are
-            raised.
+        options: `proxy`, `roaming`, `token`, `timeout_s`, `on_event`, `tls`, as of :func:`waypost.produce`, whose
+            errors are raised. `on_event`, and `token` if it is a function, are called in the background thread: a
+            blocking method of the producer that is called there never returns.
     """
     return Producer(entry.produce, (name,), options)

@@ -39,7 +39,9 @@ class WaypostError(Exception):
 
     @property
     def kind(self) -> str:
-        """The code in words, of a small fixed set, by which errors are counted."""
+        """The code in words, by which errors are counted: of a small fixed set, but for an error that :func:`from_wire`
+        made of an unknown code.
+        """
         return self.code.lower().replace("_", " ")
 
     def __str__(self) -> str:
@@ -306,9 +308,12 @@ def from_wire(code: str, message: str, field: str | None = None) -> WaypostError
     """Return the error of a message of another process.
 
     Args:
-        code: an unknown one gives a Refused with that code.
+        code: an unknown one gives a Refused with that code; so does the code of a class of another module.
         message: one line for people.
         field: at fault; None: there is none.
+
+    Returns:
+        An error of the class of that code. Attributes that only this class has, such as `end` or `first`, are not set.
     """
     kind = _BY_CODE.get(code, Refused)
     error = kind.__new__(kind)

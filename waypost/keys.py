@@ -143,7 +143,9 @@ class Keys:
             scheme: for :meth:`producer` and :meth:`consumer`.
 
         Raises:
-            Refused: a key is empty or too long, or there is no such scheme.
+            BadArgument: a key is no bytes, empty or too long, `producer` or `consumer` is no list of keys, or there is
+                no such algorithm.
+            Refused: there is no such scheme.
         """
         one_of(algorithm, "algorithm", ALGORITHMS)
         whole: Scheme = f"{algorithm}-{scheme}"  # type: ignore[assignment]

@@ -42,7 +42,8 @@ MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_CHUNK_BYTES)
 
 
 def check_name(name: str, field_: str) -> None:
-    """Raise unless this can be the name of an owner or a requester, 1 to MAX_NAME_LENGTH characters.
+    """Raise unless this can be the name of an owner or a requester, 1 to MAX_NAME_LENGTH characters. Control characters
+    are not refused here, but by :func:`waypost.attach`.
 
     Args:
         name: to be checked.
@@ -123,8 +124,11 @@ class Request:
 
     @classmethod
     def of(cls, notification: Mapping[str, Value]) -> Request:
-        """Return the request that a notification states; any client may have published it. Raises BadNotification: an
-        attribute of a request is missing or not valid; `field` names the attribute.
+        """Return the request that a notification states; any client may have published it. That it is a request at all
+        (KIND) is not checked, and its names may be longer than :func:`check_name` allows.
+
+        Raises:
+            BadNotification: an attribute of a request is missing or not valid; `field` names the attribute.
         """
         key = None
         if KEY in notification:
@@ -221,7 +225,7 @@ class Assembly:
 
     @property
     def holding(self) -> int:
-        """The number of resources of which some parts have arrived."""
+        """The number of answers of which some parts have arrived; two answers to one request count as two."""
         return len(self._attempts)
 
     def add(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:

@@ -99,7 +99,9 @@ class Outcome:
 
     @property
     def p99_ms(self) -> float:
-        """The 99th percentile of the moves' durations, in ms; of a single move its duration; 0: there was none."""
+        """The 99th percentile of the moves' durations, in ms, as an estimate: of fewer than 99 moves it may lie above
+        the longest one; of a single move its duration; 0: there was none.
+        """
         return (
             statistics.quantiles(self.moves_ms, n=100, method="inclusive")[98]
             if len(self.moves_ms) > 1

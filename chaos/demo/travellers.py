@@ -98,7 +98,8 @@ class Traveller:
             others: proxies to try where that one does not answer; `url` may be among them.
 
         Raises:
-            WaypostError: no proxy let the traveller in within 60 s.
+            WaypostError: no proxy let the traveller in within 60 s. Its session may go on trying, with nobody that
+                reads: call :meth:`vanish` before another attempt.
         """
         began = time.monotonic()
         before = self.proxy

@@ -119,11 +119,14 @@ class Federation:
         state.fold(state.position, InterestRegistered(PROXY, INCARNATION, SessionId(expression), wanted))
 
     def exchange(self, sites: Iterable[int]) -> int:
-        """Exchange requests between neighbours until nothing is to be requested; return the number of rounds, of one
-        hop each.
+        """Exchange requests between neighbours until nothing is to be requested; return the number of rounds. The
+        requests are counted in `requests` and `request_bytes`.
+
+        From a single site, a round is one hop. From several, a site's requests take in what others sent to it earlier
+        in the same round, so that a round may be several hops.
 
         Args:
-            sites: the numbers of the sites whose interests have changed.
+            sites: the numbers of the sites whose interests have changed, in the order in which they make requests.
         """
         concerned, rounds = list(dict.fromkeys(sites)), 0
         while concerned:
@@ -179,11 +182,17 @@ class Interests:
         return self.expressions[bisect(self._sums, self._rng.random() * self._sums[-1])]
 
     def change(self) -> tuple[int, str, str]:
-        """Have a session at some site, drawn by weight, want another expression.
+        """Have one session want another expression: a session of a site, both drawn, that wants it by the expression's
+        weight.
+
+        A count in `of_site` may become 0; the caller removes it.
 
         Returns:
             The site's number, the expression that the session wanted, and the one that it wants now, which may be the
-            same.
+                same.
+
+        Raises:
+            IndexError: the drawn site has no sessions, as where there are fewer sessions than sites.
         """
         site = self._populated[self._rng.randrange(len(self._populated))]
         counts = self.of_site[site]
@@ -209,9 +218,12 @@ def measure(hierarchy: Hierarchy, changes: int, report: Callable[[str], None]) -
     """Build a federation, and return what is measured of it: once all filters are in force, and for changes after that.
 
     Args:
-        hierarchy: its sizes.
+        hierarchy: its sizes; each site has sessions // sites sessions, the rest is left out.
         changes: the number of changes of interest, made one after the other, once everything is in force.
         report: called with a line before and after each step that takes its time.
+
+    Raises:
+        IndexError: there are fewer sessions than sites.
     """
     report(f"{hierarchy.sites:,} sites, {hierarchy.sessions:,} sessions")
     interests, federation = Interests(hierarchy), Federation(hierarchy)

@@ -151,7 +151,9 @@ class Plain:
         return x + (to_x - x) * way_m / left_m, y + (to_y - y) * way_m / left_m
 
     def halt(self) -> None:
-        """Let all nodes stand still, and no link fail, from now on."""
+        """End all failures of links at once. Nodes stand still, and no link fails again, as long as :meth:`advance` is
+        not called after that.
+        """
         self._failed_until.clear()
 
     def links(self) -> set[Edge]:
@@ -353,7 +355,11 @@ def _proxy(site: SiteId) -> str:
 
 
 def measure(mobility: Mobility) -> Outcome:
-    """Play a run, and return its results."""
+    """Play a run, and return its results.
+
+    Raises:
+        ValueError: there are more subscribers than nodes.
+    """
     run = _Run(mobility)
     run.subscribe()
     run.move()

@@ -44,14 +44,18 @@ class Variation:
 
 
 def varied(mobility: Mobility, over: str | None) -> Variation:
-    """Return the runs that are asked for.
+    """Return the runs that are asked for, by ascending values; equal values give one run.
 
     Args:
         mobility: the parameters that all have.
-        over: ``NAME=VALUE,VALUE,...``; None: there is one run.
+        over: ``NAME=VALUE,VALUE,...``, with a NAME of VARIED; None: there is one run. A number of nodes is cut to a
+            whole one.
 
     Raises:
-        BadArgument: it is not written so, there is no such parameter, or there are more subscribers than nodes.
+        BadArgument: `over` is not written so, there is no such parameter, a value is negative, or there are more
+            subscribers than nodes.
+        ValueError: a number of nodes is ``nan``.
+        OverflowError: a number of nodes is ``inf``.
     """
     name, at, runs = "", [0.0], [mobility]
     if over is not None:
@@ -78,15 +82,16 @@ def varied(mobility: Mobility, over: str | None) -> Variation:
 
 
 def report(variation: Variation, folder: Path | None, *, as_json: bool) -> None:
-    """Play the runs, one after the other, and print what came of them.
+    """Play the runs, one after the other, and print what came of them; progress goes to stderr.
 
     Args:
         variation: the runs.
-        folder: for the table and plots, made if it is not there; None: none are written.
+        folder: for mobility.csv and, of more than one run, the plots (SVG), in place of earlier ones; made if it is not
+            there; None: none are written.
         as_json: print one JSON document in place of the table.
 
     Raises:
-        OSError: a file cannot be written.
+        OSError: a file cannot be written; nothing is printed on stdout then.
     """
     outcomes = []
     for run in variation.runs:

@@ -21,13 +21,23 @@ class BadLine:
         self._front = front
 
     async def inject(self) -> None:
-        """Make the line slow, narrow and jittery, both ways; its connections break again and again (TOXICS)."""
+        """Make the line slow, narrow and jittery, both ways; its connections break again and again (TOXICS).
+
+        Call :meth:`heal` before it is injected again.
+
+        Raises:
+            ProxyExists: of the client library; the line is bad already.
+        """
         for stream in ("upstream", "downstream"):
             for kind, attributes in TOXICS.items():
                 await asyncio.to_thread(self._front.add_toxic, type=kind, stream=stream, attributes=attributes)
 
     async def heal(self) -> None:
-        """Make the line good again; to be called once after each :meth:`inject`."""
+        """Make the line good again; to be called once after each :meth:`inject`.
+
+        Raises:
+            NotFound: of the client library; the line is not bad.
+        """
         for stream in ("upstream", "downstream"):
             for kind in TOXICS:
                 await asyncio.to_thread(self._front.destroy_toxic, f"{kind}_{stream}")

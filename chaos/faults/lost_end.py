@@ -21,9 +21,13 @@ class LostEnd:
         self._lost = lost
 
     async def inject(self) -> None:
-        """Kill the broker, and cut bytes, as many as the constructor was told, off the end of the topic's last segment.
+        """Kill the broker, and cut bytes, as many as the constructor's `lost`, off the end of the last segment of
+        partition 0 of the topic; no more than that segment has.
 
         The broker stays down until :meth:`heal`.
+
+        Raises:
+            ValueError: the broker has no such topic; the broker is down.
         """
         await asyncio.to_thread(self._broker.kill)
         segment = max(self._folder.glob("*.log"))

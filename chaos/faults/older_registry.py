@@ -34,9 +34,12 @@ class OlderRegistry:
         await asyncio.to_thread(self._etcd.start)
 
     async def inject(self) -> None:
-        """Kill etcd, put its store back to the copy, and wait for the time that the constructor was told.
+        """Kill etcd, put its store back to the copy, and wait for the `down_s` seconds of the constructor.
 
-        Call :meth:`copy` before. Etcd stays down until :meth:`heal`.
+        Call :meth:`copy` before: without a copy the store is lost. Etcd stays down until :meth:`heal`.
+
+        Raises:
+            FileNotFoundError: there is no copy; the store is removed by then, and etcd is down.
         """
         await asyncio.to_thread(self._etcd.kill)
         await asyncio.to_thread(shutil.rmtree, self._store)

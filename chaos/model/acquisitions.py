@@ -147,7 +147,9 @@ class Acquisitions:
     liveness: str = field(default=NEVER, init=False)
 
     def initial(self) -> World:
-        """Return the state in which every run begins, as the field `begins` says."""
+        """Return the state in which every run begins, as the field `begins` says; any word but none, staged, lost and
+        restored counts as owned.
+        """
         if self.begins == "none":
             idle = Proxy("up", 1, None, None)
             return World(None, None, (idle, idle), self.faults)

@@ -76,7 +76,9 @@ def turn(state: State) -> State | None:
 def attach(setup: Setup, state: State) -> State | None:
     """Return the state after the client has attached, or after its proxy has begun to acquire the session.
 
-    None: the client is attached already, or its proxy is not up.
+    A transfer away from this proxy that an attach had triggered is aborted, unless it is frozen already. Where the
+    proxy does not serve and can begin no acquisition (:func:`chaos.model.transfers.acquire`), the state is returned as
+    it is. None is returned if the client is attached already, or its proxy is not up.
     """
     client = state.client
     proxy = state.proxies[client.at]
@@ -230,9 +232,11 @@ def promise(setup: Setup, state: State) -> State | None:
 
 
 def announce_promise(setup: Setup, state: State) -> State | None:
-    """Return the state after the client was told the promise, which changelog and disk have by then.
+    """Return the state after the client was told the promise, which changelog and disk have by then: the copy is saved
+    to disk for it.
 
-    None: nothing is promised, a promise at or below it was told before, or the changelog does not have it.
+    None is returned if no client is attached to a serving proxy, nothing is promised, a promise at or below it was
+    announced before, or the changelog has no promise. A violation of P1 is noted in the state.
     """
     client = state.client
     if not client.attached or not serves(state, client.at):

@@ -114,6 +114,7 @@ def model(
 
     Args:
         world: of this module, such as SITE.
-        without: names of rules, keys of RULES.
+        without: names of rules, keys of RULES; a rule of another kind of model than that of `world` has no effect, and
+            neither has an unknown name.
     """
     return Handover(Setup(world, without)) if isinstance(world, Configuration) else replace(world, without=without)

@@ -158,7 +158,11 @@ def broken(copy: Copy, front: int) -> Copy:
 
 
 def read(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after proxy `index` has read and matched the next record of its log; None: there is none."""
+    """Return the state after proxy `index` has read and matched the next record of its log; None if there is none.
+
+    The copy's gate opens if it may. At the far site, the end of the interest of an incarnation closes the gate at the
+    frontier, if the copy's subscriptions are not covered after that (:func:`broken`).
+    """
     proxy = state.proxies[index]
     position = proxy.read
     if not is_far(setup, index):

@@ -19,7 +19,7 @@ class Model(Protocol[S]):
 
     @property
     def lost(self) -> str:
-        """The invariant that does not hold where nothing can happen any more, and not all is well."""
+        """The invariant that does not hold in a state that is not quiescent and has no step but faults."""
         ...
 
     @property
@@ -37,7 +37,10 @@ class Model(Protocol[S]):
         ...
 
     def broken(self, state: S) -> str:
-        """Return the invariant that does not hold in a state; empty: all hold."""
+        """Return the invariant that does not hold in a state; empty: all hold.
+
+        The explorer asks for every state that it reaches but the initial one.
+        """
         ...
 
     def is_quiescent(self, state: S) -> bool:
@@ -90,10 +93,12 @@ class Explorer(Generic[S]):
     def run(self) -> Result:
         """Visit every state that can be reached, or up to the first that breaks an invariant; return what was found.
 
-        Call it once.
+        Call it once. The initial state itself is not checked by :meth:`Model.broken`. Garbage collection is off
+        meanwhile, and on afterwards, also if it was off before.
 
         Raises:
-            RuntimeError: there are more states than the constructor's `most`.
+            RuntimeError: there are more states than the constructor's `most`; this is tested after each layer of
+                states, so that memory may have held more.
         """
         # Nothing that is made here is a cycle, and looking for some takes longer than everything else.
         gc.disable()
@@ -196,6 +201,9 @@ class Explorer(Generic[S]):
 def explore(model: Model[S], most: int = 3_000_000) -> Result:
     """Visit every state of a model that can be reached, or up to the first that breaks an invariant; return what was
     found.
+
+    The initial state itself is not checked by :meth:`Model.broken`. Garbage collection is off meanwhile, and on
+    afterwards.
 
     Args:
         model: has the first state, the steps and the invariants.

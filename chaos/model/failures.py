@@ -11,9 +11,11 @@ ENDED = {"fenced": "out", "down": "dead"}
 
 
 def crash(state: State, index: int) -> State | None:
-    """Return the state after the process of proxy `index` has crashed: memory is lost, the disk stays.
+    """Return the state after the process of proxy `index` has crashed: memory is lost, the disk stays, and the
+    connection of a client there ends.
 
-    A request to the registry that was not handled may still be applied. None: no process runs.
+    A request to the registry that was not handled may still be applied. A lease that has ended stays so; one that
+    counts ends later (:func:`expire`). None is returned if no process runs.
     """
     proxy = state.proxies[index]
     if proxy.status in ("down", "dead"):
@@ -32,10 +34,12 @@ def _cut_off(state: State, index: int) -> State:
 
 
 def fence(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after proxy `index` has stopped serving, before its lease can end. None: the proxy is not up.
+    """Return the state after proxy `index` has stopped serving, before its lease can end. None is returned if the proxy
+    is not up.
 
     Served and frozen copies become dormant, a staged one an orphan; a shadow is dropped, transfers and the client's
-    connection end.
+    connection end. The answer to a request that is under way at the registry is not waited for any more; a
+    compare-and-set may still be applied later. Without the rule FENCE the proxy only becomes rogue, and serves on.
     """
     proxy = state.proxies[index]
     if proxy.status != "up":
@@ -63,9 +67,10 @@ def expire(state: State, index: int) -> State | None:
 
 
 def grant(setup: Setup, state: State, index: int) -> State | None:
-    """Return the state after proxy `index`, which is fenced, out or rogue, is up with a lease, as a new incarnation.
+    """Return the state after proxy `index`, which is fenced, out or rogue, is up with a lease; a proxy at the far site
+    is a new incarnation then.
 
-    The interest of its copy is registered again. None: the proxy is up already, or has no process.
+    The interest of its copy is registered again. None is returned if the proxy is up already, or has no process.
     """
     proxy = state.proxies[index]
     if proxy.status not in ("fenced", "out", "rogue"):

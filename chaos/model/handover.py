@@ -41,8 +41,8 @@ class Handover:
         return _broken(state)
 
     def is_quiescent(self, state: State) -> bool:
-        """Tell whether a run may end in a state: all was published, what is owed was given, and the owner serves the
-        client.
+        """Tell whether a run may end in a state: all was published, what is owed was given, the owner serves the
+        client, and in a world with a second kind of notification the promise was announced.
         """
         return _quiescent(self._setup, state)
 

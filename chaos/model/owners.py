@@ -81,8 +81,9 @@ def orphaned(state: State, index: int) -> State:
 def activate(setup: Setup, state: State, index: int) -> State:
     """Return the state after proxy `index` has acted on its dormant copy by the registry's row (handover rule 1).
 
-    A row that names the proxy: the next epoch is claimed. A later row of another owner: the copy is released. Else
-    nothing is done. The proxy must have a copy.
+    A row that names the proxy: the copy's epoch rises to the row's, and the next epoch is claimed, unless another
+    request of the proxy is under way. A later row of another owner: the copy is released. Else nothing is done. The
+    proxy must have a copy.
     """
     copy, row = state.proxies[index].copy, state.row
     assert copy is not None
@@ -117,8 +118,8 @@ def reconcile_orphan(setup: Setup, state: State, index: int) -> State:
     (rule 5).
 
     The row has the copy's epoch and names this proxy: the copy is its own, and becomes dormant. The row has the epoch
-    before: the source has not served since the cut, and the copy's commit is claimed. Any other row: the copy is
-    dropped. The proxy must have such a copy.
+    before: the source has not served since the cut; the copy is saved to disk, and its commit is claimed, unless
+    another request of the proxy is under way. Any other row: the copy is dropped. The proxy must have such a copy.
     """
     proxy, row = state.proxies[index], state.row
     copy = proxy.copy

@@ -64,7 +64,7 @@ def covered_above(site: Site, bits: int) -> int | None:
 
     Args:
         site: the site's state (:func:`fold`).
-        bits: the kinds, as a bit mask.
+        bits: the kinds, as a bit mask of kinds 0 and 1; at least one.
 
     Returns:
         None: not known yet, or the site has no interest in all of these kinds.

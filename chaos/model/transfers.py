@@ -84,7 +84,8 @@ def _copy(state: State, index: int) -> Copy:
 def end_out(state: State, index: int) -> State:
     """Return the state after the transfer of which proxy `index` is the source has ended; there must be one.
 
-    A claim of this transfer is not waited for any more (:func:`chaos.model.owners.orphaned`).
+    The proxy refuses a later Prepare of this transfer. A claim of it is not waited for any more
+    (:func:`chaos.model.owners.orphaned`).
     """
     proxy = state.proxies[index]
     over = proxy.over | {_out(state, index).transfer}

@@ -17,11 +17,16 @@ from chaos.servers.kafka import KafkaServer
 def main(words: list[str]) -> int:
     """Start both, print the options of `waypost serve` that name them, and stop them at SIGINT or SIGTERM.
 
+    Parts that are missing are fetched and built first. Both signals stay blocked in the calling thread afterwards.
+
     Args:
         words: the folder; empty: a temporary one.
 
     Returns:
         The exit status: 0 after a signal, 2: there is more than one word, or an option.
+
+    Raises:
+        WaypostError: a part cannot be built, or a server does not become ready.
     """
     if len(words) > 1 or any(word.startswith("-") for word in words):
         print("usage: at most one argument, the folder in which they store; none: a temporary one", file=sys.stderr)

@@ -74,7 +74,12 @@ class EtcdServer(Server):
             return False
 
     def is_leader(self) -> bool:
-        """Tell whether the member leads its cluster, by its own answer. Raises OSError: the member does not answer."""
+        """Tell whether the member leads its cluster, by its own answer.
+
+        Raises:
+            OSError: the member does not answer within a second.
+            KeyError: the member knows of no leader at present.
+        """
         request = urllib.request.Request(f"{self._url}/v3/maintenance/status", b"{}")
         with urllib.request.urlopen(request, timeout=1, context=self._context()) as answer:
             status = json.load(answer)
@@ -118,7 +123,12 @@ class EtcdTrio:
 
     @property
     def followers(self) -> list[EtcdServer]:
-        """The members that do not lead the cluster: each is asked now. Raises OSError: a member does not answer."""
+        """The members that do not lead the cluster; each is asked now.
+
+        Raises:
+            OSError: a member does not answer within a second.
+            KeyError: a member knows of no leader at present.
+        """
         return [member for member in self.members if not member.is_leader()]
 
     def __enter__(self) -> Self:

@@ -111,9 +111,12 @@ class KafkaServer(Server):
     def prepare(self) -> None:
         """Write the broker's configuration, and format its folder if it is new; :meth:`start` calls this.
 
+        The folder `data` has to exist. A store whose format was cut short is removed, and formatted anew.
+
         Raises:
             Unreachable: the folder could not be formatted; or Java or the part Kafka is not on this machine.
             subprocess.TimeoutExpired: the format took longer than FORMAT_TIMEOUT_S seconds.
+            OSError: a file of TLS cannot be read, or the folder cannot be written.
         """
         if self._tls is not None:
             self._keystore.write_text(self._tls.key.read_text() + self._tls.certificate.read_text())
@@ -127,7 +130,9 @@ class KafkaServer(Server):
         return [*_java(heap, "-XX:+UseSerialGC", "-Dlog4j2.level=INFO"), "kafka.Kafka", str(self._config)]
 
     def ready(self) -> bool:
-        """Tell whether the broker has logged, since its last start, that it has started."""
+        """Tell whether the broker has logged, since its last start, that it has started; True also if it has ended
+        since.
+        """
         # Its ports open before the controller lets it lead partitions; this line comes after both.
         return self.process is not None and self.process.has_logged("Kafka Server started")
 

@@ -36,7 +36,12 @@ class Host:
     def configure(self) -> None:
         """Put the host's loopback and its other interface up, with the addresses; the namespace has to exist.
 
-        Called again, this undoes :meth:`unplug`. Raises Unreachable: the system refuses.
+        Called again, this undoes :meth:`unplug`.
+
+        Raises:
+            Unreachable: the system refuses.
+            subprocess.TimeoutExpired: a command took longer than IP_TIMEOUT_S seconds.
+            FileNotFoundError: this machine has no program `ip`.
         """
         _ip("-n", self.name, "link", "set", "lo", "up")
         _ip("-n", self.name, "link", "set", self.interface, "up")
@@ -47,8 +52,12 @@ class Host:
             _ip("-n", self.name, "addr", "replace", f"{self.ipv6}/64", "dev", self.interface, "nodad")
 
     def unplug(self) -> None:
-        """Put the host's interface to the other host down, until :meth:`configure`. Raises Unreachable: the system
-        refuses.
+        """Put the host's interface to the other host down, until :meth:`configure`.
+
+        Raises:
+            Unreachable: the system refuses.
+            subprocess.TimeoutExpired: the command took longer than IP_TIMEOUT_S seconds.
+            FileNotFoundError: this machine has no program `ip`.
         """
         _ip("-n", self.name, "link", "set", self.interface, "down")
 
@@ -122,14 +131,24 @@ class Lan(_Namespaces):
         super().__init__([self._switch, *(host.name for host in self.hosts)])
 
     def part(self, one: Host, other: Host) -> None:
-        """Have neither of two hosts reach the other from now on; both reach all others. Raises Unreachable: the system
-        refuses.
+        """Have neither of two hosts reach the other from now on; both reach all others.
+
+        Raises:
+            Unreachable: the system refuses, as where they are parted already; one direction may be cut then.
+            subprocess.TimeoutExpired: a command took longer than IP_TIMEOUT_S seconds.
+            FileNotFoundError: this machine has no program `ip`.
         """
         for host, far in ((one, other), (other, one)):
             _ip("-n", host.name, "route", "add", "unreachable", f"{far.ipv4}/32")
 
     def join(self, one: Host, other: Host) -> None:
-        """Undo :meth:`part`. Raises Unreachable: the system refuses."""
+        """Undo :meth:`part`.
+
+        Raises:
+            Unreachable: the system refuses, as where the hosts are not parted.
+            subprocess.TimeoutExpired: a command took longer than IP_TIMEOUT_S seconds.
+            FileNotFoundError: this machine has no program `ip`.
+        """
         for host, far in ((one, other), (other, one)):
             _ip("-n", host.name, "route", "del", "unreachable", f"{far.ipv4}/32")
 

@@ -124,6 +124,7 @@ def install(names: Iterable[str] | None = None, progress: Callable[[str], None] 
     Raises:
         KeyError: a name is not a key of PARTS; nothing is built.
         WaypostError: the first failure, after all were tried.
+        OSError: the folder cannot be written; all parts were tried, but progress was not called for each.
     """
     if names is None:
         # Not a difference of sets: the slowest stand first.

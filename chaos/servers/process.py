@@ -91,7 +91,14 @@ class Process:
         return self._child.pid
 
     def start(self) -> None:
-        """Start the command as a process, if none runs; return at once: the process may not be ready yet."""
+        """Start the command as a process, if none runs; return at once: the process may not be ready yet.
+
+        A program that cannot be run shows later, as a process that has ended, with the reason in the log.
+        :meth:`has_logged`, :meth:`log_tail` and :meth:`complaints` look at the log from here on.
+
+        Raises:
+            OSError: the log cannot be opened, or the folder in which the command is to run is not there.
+        """
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +196,11 @@ class Process:
             self._child.wait()
 
     def stop(self, grace_s: float = 10) -> None:
-        """End the process and its group by SIGTERM, if it runs, and wait; after `grace_s` seconds, kill them."""
+        """End the process and its group by SIGTERM, if it runs, and wait until the process has ended; if that takes
+        longer than `grace_s` seconds, kill them.
+
+        A child that outlives the process within `grace_s` is not killed.
+        """
         self._signal(signal.SIGTERM)
         # A paused process would not hear the request.
         self._signal(signal.SIGCONT)

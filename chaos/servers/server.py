@@ -60,10 +60,15 @@ class Server(ABC):
         return self.process is not None and self.process.running
 
     def start(self) -> None:
-        """Start the server, if it does not run, and block until it can be used.
+        """Start the server, if it does not run, and block until it can be used. A server that runs is not waited for,
+        also if it is not ready yet.
+
+        A server that fails to become ready is killed.
 
         Raises:
-            Unreachable: the server ended, or was not ready after `start_timeout_s`; the hint has the end of its log.
+            Unreachable: the server ended, or was not ready after `start_timeout_s` seconds; the hint has the end of its
+                log. Or its program is not on this machine.
+            Exception: what :meth:`prepare`, :meth:`command` and :meth:`ready` raise.
         """
         if self.running:
             return
@@ -114,4 +119,7 @@ class Server(ABC):
 
     @abstractmethod
     def ready(self) -> bool:
-        """Tell whether the server can be used; :meth:`start` calls this again and again, and lets its errors pass."""
+        """Tell whether the server can be used; :meth:`start` calls this again and again until True.
+
+        An error that this raises comes out of :meth:`start`, which kills the server then.
+        """

@@ -47,6 +47,7 @@ class ToxiproxyServer(Server):
 
         Raises:
             ProxyExists: of the client library; the server has a proxy of this name.
+            requests.ConnectionError: the server does not run.
         """
         return self.client.create(upstream, name, listen or f"{LOOPBACK}:{free_port()}")
 

@@ -45,9 +45,10 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     """End every fault that can be ended, start the proxies and clients that may come back, let time pass, and return
     the verdict.
 
-    Sites that have ended for good stay away, and so do clients that were refused for good; a client of such a site goes
-    to another proxy. A verdict with violations is not the last: after more time another one is made, for what is wrong
-    must stay wrong.
+    Sites that have ended for good stay away, and so do clients whose library has stopped or that have left for good; a
+    client of such a site goes to another proxy. Claims that are kept under way, and logs that are away, come back by
+    themselves at their time. A verdict with violations is not the last: after more time another one is made, for what
+    is wrong must stay wrong.
 
     Args:
         world: at the end of a run.
@@ -55,7 +56,10 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
             registry was put back to a copy.
 
     Returns:
-        The violations, in words; empty: all is well.
+        The violations, in words; empty: all is well, or nothing is promised, for the reason in :attr:`World.void`.
+
+    Raises:
+        Exception: a fault of the engine.
     """
     world.faults = type(world.faults)()
     world.lose_next.clear()
@@ -122,7 +126,12 @@ def _live_proxy(world: World, proxy: str) -> str:
 
 
 def is_idle(world: World) -> bool:
-    """Tell whether nothing is left to do: every client is served, and has all that it is owed."""
+    """Tell whether nothing is left to do: every client is served, and has all that it is owed, and every proxy runs,
+    under a lease, with the same frontier.
+
+    Always False where a site has ended for good; False, too, as long as two proxies know different ends of the origins,
+    as where links do not connect all sites.
+    """
     for client in world.clients.values():
         if client.protocol.publish_room != PUBLISH_WINDOW:
             return False

@@ -327,7 +327,9 @@ class World(Environment):
         self._interrupt(site)
 
     def lose_quorum(self, for_ms: int) -> None:
-        """Take the registry's quorum away for `for_ms`; after that every lease has its whole time anew, as at etcd."""
+        """Take the registry's quorum away until `for_ms` ms from now, also if it was to be away for longer; after that
+        every lease has its whole time anew, as at etcd.
+        """
         until = self.registry_away_until = self.clock.time_ms + for_ms
         self.note("the registry has no quorum", narrate=True, by=REGISTRY)
         self.invariants.restores.disturbed("the registry loses its quorum")
@@ -364,12 +366,16 @@ class World(Environment):
             node.watch_breaks()
 
     def part(self, one: str, other: str, for_ms: int) -> None:
-        """Lose all handover messages from proxy `one` to proxy `other`, in this direction alone, for `for_ms` ms."""
+        """Lose all handover messages from proxy `one` to proxy `other`, in this direction alone, for `for_ms` ms.
+
+        Messages over a connection are not lost by this (:meth:`connect_proxies`).
+        """
         self.note(f"{one} does not reach {other}", narrate=True, by=one)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
     def connect_proxies(self, one: str, other: str) -> list[PeerChannel]:
-        """Send handover messages between two proxies over connections from now on.
+        """Send handover messages between two proxies over connections from now on: only the faults of a channel concern
+        these, and no longer those of the world, :meth:`part` or `lose_next`.
 
         Returns:
             The channel from `one` to `other`, and the one back; both are those that exist already, if they do.

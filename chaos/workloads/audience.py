@@ -77,7 +77,11 @@ class Audience:
         """Attach every client at a drawn proxy, and make its subscriptions; return when all are effective at every
         site.
 
-        To be called once, before :meth:`start`. Raises WaypostError: no proxy let a client in within 60 s.
+        To be called once, before :meth:`start`.
+
+        Raises:
+            WaypostError: no proxy let a client in within 60 s, or a subscription was not accepted, or was not effective
+                within 60 s. Clients that were let in stay attached.
         """
         rng = random.Random(self._seed)
         origins = [f"{site}/0" for site in self._sites]
@@ -103,8 +107,8 @@ class Audience:
         What is still missing after TIMEOUT_S / 2 seconds counts as lost. To be called once, after :meth:`start`.
 
         Raises:
-            Exception: the failure of a producer or another task.
-            TimeoutError: a task has not ended within TIMEOUT_S seconds.
+            Exception: the failure of a producer or another task; the clients stay attached, and other tasks may run on.
+            TimeoutError: a task has not ended within TIMEOUT_S seconds; the clients stay attached.
         """
         self._stop.set()
         async with asyncio.timeout(TIMEOUT_S):

@@ -215,11 +215,12 @@ def write(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
     transaction is kept, or nothing if `action` raises.
 
     The call blocks while other processes write, up to LOCK_TIMEOUT_S seconds: call it on the thread of the connection,
-    in a job of :meth:`DatabaseThread.call`, never in an event loop.
+    in a job of :meth:`DatabaseThread.call`, never in an event loop. Note that it sets the busy time-out of the
+    connection to 0, for good: later statements outside of it fail at once if the file is locked.
 
     Raises:
-        sqlite3.OperationalError: other processes wrote for more than LOCK_TIMEOUT_S seconds. Errors of `action` are
-        raised as they are.
+        sqlite3.OperationalError: other processes wrote for more than LOCK_TIMEOUT_S seconds.
+        sqlite3.Error: the transaction cannot be begun or committed. Errors of `action` are raised as they are.
     """
     connection.execute("PRAGMA busy_timeout = 0")
     _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
@@ -250,7 +251,8 @@ def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
 def translated(
     kind: type[Unreachable], what: str, path: Path, if_damaged: str = "bring back a copy of it"
 ) -> Iterator[None]:
-    """Raise errors of SQLite and of the file system in the block as errors of `kind`, with a hint for the operator.
+    """Raise errors of SQLite and of the file system in the block as errors of `kind`, with a hint for the operator; so
+    is a CancelledError if nobody has cancelled this task.
 
     Args:
         kind: the class of the error.
@@ -295,9 +297,14 @@ class GroupCommit(Generic[Entry, Result]):
         self._run: asyncio.Task[None] | None = None
 
     async def submit(self, entry: Entry) -> Result:
-        """Have the entry applied, with others in one transaction; return its result once that is committed.
+        """Have the entry applied, with others in one transaction; return its result once that is committed. A caller
+        that is cancelled does not stop that.
 
         If the transaction fails, its error is raised for every entry in it, and none of them was applied.
+
+        Raises:
+            OSError: also if the writing was broken off, because the event loop ends; then the entry may be applied all
+                the same.
         """
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((entry, answer))

@@ -41,9 +41,15 @@ def _put_aside(current: Path) -> dict[int, Path]:
 
 
 def read_facts(folder: Path | str, writer: str) -> list[Fact]:
-    """Return the facts of `writer` in the order of writing, without a last line that is still being written.
+    """Return the facts in the journal of `writer`, in the order of writing, those that begin its parts included,
+    without a last line that is still being written.
 
-    A journal without a file has none. Raises OSError; BadRecord: a line is no fact.
+    A journal without a file has none. Facts may be missing if a part begins during the call: its writer renames the
+    file then.
+
+    Raises:
+        OSError: a file cannot be read, or was removed meanwhile.
+        BadRecord: a line is no fact.
     """
     return [fact for path in segment_paths(folder, writer) for fact in _facts_of(path)]
 
@@ -77,8 +83,12 @@ class EmbeddedJournal:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
 
     async def start(self) -> None:
-        """Open the file now and not at the first use; it and its folder are made if they are missing. Raises
-        LogUnavailable.
+        """Open the file now and not at the first use; it and its folder are made if they are missing. A last line that
+        a crash has cut short is removed from it.
+
+        Raises:
+            LogUnavailable: the file cannot be opened, or this handle is closed.
+            BadRecord: the journal is in parts, and a line of the last one is no fact.
         """
         await self.attest([])
 
@@ -87,7 +97,9 @@ class EmbeddedJournal:
         facts survive a crash of this process (:meth:`federation.ports.Journal.attest`).
 
         Raises:
-            LogUnavailable: the file cannot be written; a partial write was taken back.
+            LogUnavailable: the file cannot be written, and a partial write was taken back if that was possible; or this
+                handle is closed.
+            BadRecord: the file was not open yet, the journal is in parts, and a line of the last one is no fact.
         """
         facts = tuple(facts)
         try:

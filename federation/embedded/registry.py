@@ -161,8 +161,12 @@ class EmbeddedRegistry:
         return await self._see(lambda c: _owner(c, session))
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove the rows of deleted sessions that are still as given, after raising the floor to their generations
+        """Remove the rows of deleted sessions that are still as given, after raising the floor
         (:meth:`federation.ports.Registry.forget`). A row that has changed, or is not of a deleted session, stays.
+
+        Args:
+            deleted: the rows as they are expected to be. The floor is raised to the highest generation of all of them,
+                also of those that stay.
 
         Raises:
             RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.

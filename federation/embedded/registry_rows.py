@@ -165,16 +165,24 @@ def get(connection: sqlite3.Connection, key: str) -> str | None:
 
 
 def items(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield (key, value) of the rows whose key begins with `prefix`, in the order of their last writes.
+    """Yield (key, value) of the rows whose key begins with `prefix`, in the order of their last writes. Rows of which
+    no change is recorded (site/, log/, checkpoint/, floor, secret) come first, in no order.
 
-    The keys are whole: they include the prefix.
+    The keys are whole: they include the prefix. The rows are read during the iteration: finish it in the same job and
+    transaction.
+
+    Args:
+        connection: of the registry's file.
+        prefix: at least one character.
     """
     query = "SELECT key, value FROM rows WHERE key >= ? AND key < ? ORDER BY revision"
     yield from connection.execute(query, (prefix, _end_of(prefix)))
 
 
 def values(connection: sqlite3.Connection, prefix: str) -> Iterator[str]:
-    """Yield the values of the rows whose key begins with `prefix`, in the order of their last writes."""
+    """Yield the values of the rows whose key begins with `prefix`, in the order and under the conditions of
+    :func:`items`.
+    """
     return (value for _, value in items(connection, prefix))
 
 
@@ -187,10 +195,13 @@ def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None 
     """Write a row, and record the change, which the watch reports. Call it under the write lock
     (:func:`federation.embedded.database.write`).
 
+    From time to time the oldest recorded changes are removed; a watch that has not seen them begins again with a
+    Reloaded.
+
     Args:
         connection: of the registry's file.
-        key: of the row.
-        value: of the row, as JSON or text.
+        key: of the row, of a kind that :func:`event_of` knows.
+        value: of the row, as JSON.
         lease: the id of the lease with which the row ends; None: it stays.
     """
     revision = _log(connection, key, value)
@@ -198,8 +209,11 @@ def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None 
 
 
 def delete(connection: sqlite3.Connection, key: str) -> None:
-    """Delete a row, which need not exist, and record the change in either case: the watch reports it. Call it under the
-    write lock (:func:`federation.embedded.database.write`).
+    """Delete a row, and record the change, also if there is no such row: the watch reports it. Call it under the write
+    lock (:func:`federation.embedded.database.write`).
+
+    The row of a leader, of a link or of the tree has to exist: its event is made of what it was, and the watch would
+    fail at one that was never there. From time to time the oldest recorded changes are removed, as by :func:`put`.
     """
     _log(connection, key, None)
     connection.execute("DELETE FROM rows WHERE key = ?", (key,))
@@ -364,8 +378,8 @@ def announce(
     earlier: Collection[Incarnation] | None,
     replace: bool,
 ) -> int:
-    """Write the row of a proxy under a new lease, whose id is returned. Call it under the write lock
-    (:func:`federation.embedded.database.write`).
+    """Write the row of a proxy under a new lease, whose id is returned, and the address of its site's checkpoints. Call
+    it under the write lock (:func:`federation.embedded.database.write`).
 
     Leases that are over end first. An incarnation that is replaced keeps its lease, which is not renewed any more.
 
@@ -396,8 +410,8 @@ def announce(
 
 
 def forget_site(connection: sqlite3.Connection, site: SiteId, now: Moment) -> bool:
-    """Remove the address of a site's changelog, after ending the leases that are over. Call it under the write lock
-    (:func:`federation.embedded.database.write`).
+    """Remove the address of a site's changelog, after ending the leases that are over; the watch reports that, also if
+    there was no address. Call it under the write lock (:func:`federation.embedded.database.write`).
 
     Returns:
         False, and the address stays: a proxy of the site has a lease.

@@ -95,6 +95,9 @@ class EmbeddedSiteLog:
         """Return up to `limit` records from `offset` on, with their offsets, ascending; empty: the log has none yet
         (:meth:`federation.ports.SiteLog.read`).
 
+        It ends before a record that is damaged or missing, and after LOG_READ_BYTES bytes. A damaged or missing record
+        at `offset` itself is returned alone, as :class:`waypost.records.Damaged`.
+
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
             LogUnavailable: the storage does not answer, or this handle is closed.

@@ -140,7 +140,7 @@ class EtcdRegistry:
         """Ask each endpoint in turn, until one answers; after a failure this handle is closed.
 
         Raises:
-            RegistryUnavailable: none has answered within START_S seconds.
+            RegistryUnavailable: none has answered. Each has the deadline of a call, and all together START_S seconds.
         """
         try:
             with self._servers.translated_errors():
@@ -184,8 +184,12 @@ class EtcdRegistry:
         return read_owner(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove the rows of deleted sessions that are still as given, after raising the floor to their generations
+        """Remove the rows of deleted sessions that are still as given, after raising the floor
         (:meth:`federation.ports.Registry.forget`). A row that has changed, or is not of a deleted session, stays.
+
+        Args:
+            deleted: the rows as they are expected to be. The floor is raised to the highest generation of all of them,
+                also of those that stay.
 
         Raises:
             RegistryUnavailable: any of the rows may have been removed; a repetition does no harm.
@@ -271,7 +275,8 @@ class EtcdRegistry:
         (:meth:`federation.ports.Registry.forget_site`).
 
         Returns:
-            False, and nothing has changed: a proxy of the site has a lease, or announces itself at this time.
+            True: there is no address now, also if there was none. False, and nothing was removed here: a proxy of the
+                site has a lease, or announces itself at this time, or another call removes the address at this time.
 
         Raises:
             RegistryUnavailable: the address may have been removed all the same.

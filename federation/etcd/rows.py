@@ -92,8 +92,11 @@ class RegistryView:
         return state
 
     def event(self, change: Any) -> RegistryEvent | None:
-        """Return what a change of one row says; None: nothing, or nothing that another change of its revision does not
-        say.
+        """Return what a change of one row means; None: nothing, or nothing that another change of its revision does not
+        report.
+
+        Call :meth:`load` first, and this for each change behind it, in order: the end of a leadership has the epoch of
+        the last row of that leader that was seen here, or 0.
 
         Args:
             change: an event of etcd's watch (mvccpb.Event), of a key under the prefix.
@@ -155,7 +158,13 @@ def owner_value(ownership: Ownership) -> bytes:
 
 
 def read_owner(answers: Any) -> Ownership | None:
-    """Return what a session's row and the floor, as they were read, say of it."""
+    """Return the row that a session has, or that it counts as without one (:func:`waypost.identity.without_row`), from
+    answers of etcd; None: the session never existed.
+
+    Args:
+        answers: of two reads at one revision, first of the session's row, then of the floor; each is a list of (value,
+            metadata), empty if there is no such key.
+    """
     row, floor = answers
     return _ownership(row[0][0]) if row else without_row(int(floor[0][0]) if floor else 0)
 

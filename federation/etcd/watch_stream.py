@@ -19,10 +19,20 @@ PROGRESS_NOTIFY_S = 1.0
 
 
 async def changes(client: aetcd.Client, prefix: bytes, revision: int, deadline_s: float) -> AsyncGenerator[Any, None]:
-    """Yield every change below `prefix` from `revision` on; None: an answer that tells of none.
+    """Yield every change below `prefix` from `revision` on, as an event of etcd (mvccpb.Event); None: an answer without
+    a change, such as a sign of life.
 
-    Raises ConnectionError when the stream has ended or etcd has compacted what it should tell, TimeoutError
-    when it has fallen silent.
+    Args:
+        client: connected; its channel is used.
+        prefix: of the keys.
+        revision: the first one that is wanted.
+        deadline_s: how long the first write may take, and how long a sign of life may be late, in seconds.
+
+    Raises:
+        ConnectionError: the stream has ended, or etcd has compacted the revision.
+        TimeoutError: the stream was not opened within `deadline_s` seconds, or was silent for PROGRESS_NOTIFY_S +
+            `deadline_s` seconds.
+        aetcd.rpc.RpcError: gRPC reports that the call failed. A channel that is closed meanwhile raises CancelledError.
     """
     call = rpc.WatchStub(client.channel).Watch()
     create = rpc.WatchCreateRequest(key=prefix, range_end=aetcd.utils.prefix_range_end(prefix), start_revision=revision)

@@ -69,8 +69,10 @@ class KafkaChangelog(Handle):
         method. After a failure this handle is closed (:meth:`federation.ports.Changelog.start`).
 
         Raises:
-            LogUnavailable: no broker has answered within 5 s, or the topic is missing and not to be made.
-            BadConfiguration: the topic has another form, or fewer replicas, than it must have.
+            LogUnavailable: no broker has answered within 5 s, the cluster has too few brokers, or a topic that is not
+                to be made is missing or has another form than it must have.
+            BadConfiguration: a topic that may be made has another form, or fewer replicas, than it must have; or Kafka
+                refuses its name.
         """
         await super().start()
         self._following = asyncio.create_task(self._follow())
@@ -166,8 +168,8 @@ class KafkaChangelog(Handle):
             await self._append([part])
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the snapshot of the site's state with the highest rank; None: there is none. Raises LogUnavailable
-        (:meth:`federation.ports.Changelog.latest_site`).
+        """Return the snapshot of the site's state with the highest rank, of those whose parts are all there and can be
+        read; None: there is none. Raises LogUnavailable (:meth:`federation.ports.Changelog.latest_site`).
         """
         await self._read_up()
         return self._site.latest

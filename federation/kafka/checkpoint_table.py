@@ -127,7 +127,8 @@ class CheckpointTable:
             False: it is a first checkpoint, and one of its rank is there.
 
         Raises:
-            CheckpointOutdated: there is one that counts more (handover rule 19), or an owner's of the same rank.
+            CheckpointOutdated: there is one that counts more (handover rule 19), or an owner's of the same rank. One
+                that cannot be read counts as the highest of its epoch.
         """
         entry = self._entries.get(checkpoint.session, _Entry())
         highest = max(entry.of_owners, entry.of_makers) if checkpoint.is_first else entry.of_owners

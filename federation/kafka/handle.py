@@ -88,11 +88,14 @@ class Handle:
         """Wait until what is connected may send."""
 
     async def start(self) -> None:
-        """Make the topic if it is missing and to be made, and connect; after a failure this handle is closed.
+        """Make the topic if it is missing and to be made, and connect; after a failure this handle is closed. A topic
+        with fewer replicas than is recommended causes a warning.
 
         Raises:
-            LogUnavailable: no broker has answered within 5 s, or the topic is missing and not to be made.
-            BadConfiguration: the topic has another form, or fewer replicas, than it must have.
+            LogUnavailable: no broker has answered within 5 s, the cluster has too few brokers, or a topic that is not
+                to be made is missing or has another form than it must have.
+            BadConfiguration: a topic that may be made has another form, or fewer replicas, than it must have; or Kafka
+                refuses its name.
         """
         try:
             with self._topic.translated():

@@ -59,10 +59,14 @@ class KafkaJournal(Handle):
             raise
 
     async def facts(self) -> list[Fact]:
-        """Return all facts that the topic holds now, of all writers, in order; for tests and small runs.
+        """Return all facts that the topic holds now, of all writers, in order, those that begin parts included; for
+        tests and small runs. A fact that was written twice comes twice.
+
+        The topic has to be whole: behind an offset that cannot be read the call fails.
 
         Raises:
             LogUnavailable: Kafka does not answer.
+            HistoryTruncated: retention has removed facts during the call.
             BadRecord: a record is no fact.
         """
         position, end = await self._reader.first_offset(), await self._reader.end_offset()

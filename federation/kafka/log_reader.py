@@ -134,16 +134,20 @@ class LogReader:
         self._consumer = await self._connect(None, True)
 
     async def close(self) -> None:
-        """Close this reader; followers get LogUnavailable, after QUIET_S seconds and a deadline at the latest."""
+        """Close this reader; a read under way is waited for. Followers get LogUnavailable after the messages that they
+        are just fetching, within some QUIET_S seconds and deadlines.
+        """
         self._closed = True
         self.interruption.close()
         async with self._lock:
             await self._drop()
 
     def recheck(self) -> None:
-        """Have every :meth:`follow` read the message that it yielded last again before it yields another one, because
-        the log may have lost its end; it raises LogReplaced if another message is there. The call itself only sets a
-        mark.
+        """Have :meth:`follow` read the message that it yielded last again before it yields another one, because the log
+        may have lost its end; it raises LogReplaced if another message is there. The call itself only sets a mark.
+
+        The mark counts for one iteration, the first that fetches after the call; others do not read again. One that has
+        yielded nothing yet has nothing to compare.
         """
         self._must_recheck = True
 
@@ -175,7 +179,7 @@ class LogReader:
 
         Raises:
             HistoryTruncated: `offset` is older than the first message kept.
-            LogUnavailable: no answer came in time, or this reader is closed.
+            LogUnavailable: no answer came in time, the log changes while it is read, or this reader is closed.
         """
         try:
             async with self._lend_consumer() as consumer:

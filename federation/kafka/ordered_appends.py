@@ -104,8 +104,8 @@ class OrderedAppends:
         order. Without entries nothing is done.
 
         Raises:
-            LogUnavailable: a batch failed, this append's or an earlier one's, or its deadline is over: all entries,
-                some or none were appended.
+            LogUnavailable: a batch failed, this append's or an earlier one's, its deadline is over, or these appends
+                are closed. All entries, some or none were appended.
         """
         if not entries:
             return []
@@ -118,7 +118,9 @@ class OrderedAppends:
         return await append.answer
 
     async def close(self) -> None:
-        """Finish the appends under way within FINISH_S seconds; those that remain fail, and may have been appended."""
+        """Finish the appends under way within FINISH_S seconds; those that remain fail, and may have been appended. The
+        sender is abandoned, and `abandoned` is called for it if its connection has not ended.
+        """
         self._closed = True
         if (run := self._run) is not None:
             await asyncio.wait((run,), timeout=FINISH_S)
@@ -161,6 +163,9 @@ class OrderedAppends:
     async def connected(self) -> Sender:
         """Return the connected sender; while there is none, try to connect, for ever, with growing pauses. It raises
         nothing if the log does not answer.
+
+        Note that a sender that has ended is abandoned, and the next one is used by the appends. Cancel the call before
+        :meth:`close`: after that it would still connect, and nobody would close the sender.
         """
         async with self._connecting:
             if self._sender is not None and self._sender.is_broken:

@@ -42,12 +42,16 @@ class KafkaSiteLog(Handle):
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         """Append records in this order; return their offsets once the records survive a crash
-        (:meth:`federation.ports.SiteLog.append`). The append waits while this handle is interrupted, and fails with
-        every earlier one that fails.
+        (:meth:`federation.ports.SiteLog.append`). Without records nothing is done. The append fails with every earlier
+        one that fails.
+
+        It waits while this handle is interrupted, and fails if that takes longer than APPEND_DEADLINE_S seconds, the
+        time for a batch.
 
         Raises:
-            LogReplaced: the log assigned offsets that this handle had seen in use: the log has lost its end.
-            LogUnavailable: it is not known whether the records were appended.
+            LogReplaced: the log assigned offsets that this handle had seen in use, so the log has lost its end; the
+                records are in it.
+            LogUnavailable: it is not known whether the records were appended; or this handle is closed.
         """
         taken_below = self._interruption.applied_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
@@ -79,6 +83,9 @@ class KafkaSiteLog(Handle):
         """Return up to `limit` records from `offset` on, with their offsets, ascending; empty: the log has none yet
         (:meth:`federation.ports.SiteLog.read`).
 
+        Those that are damaged or missing are :class:`waypost.records.Damaged`; where records are missing there may be
+        more than `limit`.
+
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
             LogUnavailable: the storage does not answer, or this handle is closed.
@@ -100,8 +107,8 @@ class KafkaSiteLog(Handle):
 
     @property
     def seen_below(self) -> int:
-        """The offset below which this handle has yielded every record from a tail, or had its append answered
-        (:attr:`federation.ports.SiteLog.seen_below`).
+        """The offset below which every record was yielded by a tail of this handle, lies below the offset at which one
+        of its tails began, or had its append answered here (:attr:`federation.ports.SiteLog.seen_below`).
         """
         return self._interruption.seen_below
 
@@ -130,7 +137,15 @@ class KafkaSiteLog(Handle):
         await super().close()
 
     async def truncate(self, before: int) -> None:
-        """Remove the records below offset `before` for good, as retention does. Raises LogUnavailable."""
+        """Remove the records below offset `before` for good, as retention does; the end of the log stays.
+
+        Args:
+            before: an offset that is not above the end of the log.
+
+        Raises:
+            LogUnavailable: Kafka does not answer within QUESTION_DEADLINE_S seconds; the records may have been removed.
+            OutOfRange: `before` is above the end of the log.
+        """
         with self._topic.translated():
             async with asyncio.timeout(QUESTION_DEADLINE_S):
                 await self._topic.delete_below(before)

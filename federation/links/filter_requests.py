@@ -82,7 +82,10 @@ class FilterRequester:
         return self._digest
 
     def close(self) -> None:
-        """Request nothing any more, until :meth:`open`; the request under way is forgotten."""
+        """Stop requesting until :meth:`open`; the request under way is forgotten, and wants are not followed any more.
+        Do not call :meth:`next` or :meth:`probe` until then: a statement of all filters that was not finished would go
+        on.
+        """
         self._state.follow_wants_no_more(self._neighbour)
         self._changed, self._unwanted, self.under_way = set(), set(), None
 

@@ -203,6 +203,9 @@ class ForwardingFilter:
     def progress_markers(self) -> list[LinkRecord]:
         """Return progress markers for the records that were not forwarded since the last ones, which then count as
         announced; call it when there is nothing to read, or to break a long silence.
+
+        Before the markers come a severance, and the announcements in force, if a record that could not be read was
+        passed over and the far site was not informed yet. Empty: nothing is to be sent.
         """
         return self._after_damage([record for origin in list(self._silent) for record in self._silence_of(origin)])
 

@@ -41,7 +41,9 @@ class LinkLease:
         self._until_ms = self._due_ms = NEVER
 
     def is_held(self, now_ms: int) -> bool:
-        """Tell whether the lease has not ended at `now_ms`; call it between :meth:`begin` and :meth:`end`."""
+        """Tell whether the lease has not ended at `now_ms`. Call it only between :meth:`begin` and :meth:`end`: outside
+        of them it is always True.
+        """
         return now_ms < self._until_ms
 
     def is_due(self, now_ms: int) -> bool:
@@ -67,9 +69,10 @@ class LinkLease:
             self._until_ms = max(self._until_ms, sent_ms + self.lease_ms)
 
     def next_deadline(self, *, is_lost: bool) -> int:
-        """Return when the next request is due or the lease ends, in ms of the caller's clock; NEVER: it is not held.
+        """Return when the next request is due or the lease ends, in ms of the caller's clock; NEVER: :meth:`begin` was
+        not called, or :meth:`end` was.
 
         Args:
-            is_lost: whether the lease is known to have ended; then its end is not waited for.
+            is_lost: whether the lease is known to have ended; then its end is not waited for, and the next request is.
         """
         return self._due_ms if is_lost else min(self._due_ms, self._until_ms)

@@ -169,7 +169,8 @@ class LinkSender:
 
     def close(self) -> None:
         """End the sending: this end emits nothing on records and acknowledgements any more, and reports no
-        :class:`SendingEnded`. The caller removes it, because another opening has replaced it, or its tree is over.
+        :class:`SendingEnded` for them. The caller removes it, because another opening has replaced it, or its tree is
+        over, and calls neither :meth:`tick` nor :meth:`answer` again, which would still send.
         """
         self.is_closed = True
 

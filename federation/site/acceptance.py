@@ -183,8 +183,13 @@ class Acceptance:
         return True
 
     def advance(self, offset: int, record: Record) -> bool:
-        """Apply the next record of the log, at `offset`; tell whether it advanced a frontier (False where it begins a
-        log epoch). The `mark` stays at its offset: :meth:`read` moves it.
+        """Apply the next record of the log, at `offset`; tell whether it advanced a frontier. The `mark` stays at its
+        offset: :meth:`read` moves it.
+
+        Returns:
+            Whether a frontier advanced. False also for a record that begins a log epoch, and for the end of an origin
+                that is not the sending neighbour's own, though these may raise frontiers, and for records that have
+                none (:class:`waypost.records.LinkLed`, interests, filters).
         """
         match record:
             case Published():

@@ -81,7 +81,8 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
         new_identity: the identity of a log that has none.
 
     Raises:
-        BadConfiguration: it is another site's or federation's log, or an empty one in place of one that was read.
+        BadConfiguration: it is another site's or federation's log, or another log than the registry's row or this
+            proxy's mark is of; or it is empty, or does not state its identity, in place of one that was read.
     """
     if row is not None and seen.known is not None:
         row = _with_read(row, seen.known)
@@ -176,8 +177,11 @@ def is_lost(site: SiteId, row: SiteLogRow, mark: LogMark) -> bool:
 
 
 def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:
-    """Return the log epoch of the first record that the log has. Where the log still has the record at the mark
-    (`seen.intact`), it is that of the mark instead: the log is read on from there.
+    """Return the log epoch of the first record that the log has, by the registry's row and the log's own record of its
+    identity.
+
+    Note that the mark plays no part: where the log still has the record at the mark (`seen.intact`), the caller reads
+    on from there, in the log epoch of the mark.
 
     Args:
         row: of the site's log, in the registry.

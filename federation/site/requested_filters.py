@@ -131,8 +131,9 @@ class RequestedFilters:
 
         Args:
             added: expressions, with whether they stand apart: neither cover others nor are covered. One that is needed
-                already is placed anew.
-            removed: expressions that are needed; one that is not raises KeyError, so ask :attr:`needed` first.
+                already is placed anew, and keeps its installation number if it was requested and is again.
+            removed: expressions that are needed, none of them in `added`; with another one part of the
+                change is made, and KeyError is raised.
             installation: the number of what is requested newly.
         """
         changes, budget = RequestChanges(), _Budget()

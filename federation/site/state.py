@@ -260,6 +260,9 @@ class SiteState:
     def fold(self, offset: int, record: Record) -> list[Event]:
         """Apply the next record of the log; return its events, in order; empty: it changed nothing that a reader needs.
 
+        The `mark` of the acceptance stays: :meth:`Acceptance.read` moves it, and the caller calls that for the last
+        record of a batch.
+
         Args:
             offset: of the record, at or above :attr:`position`, which it advances.
             record: as the log has it.
@@ -853,7 +856,8 @@ class SiteState:
             acceptance: the acceptance at `position`, encoded, as the store has it (:meth:`Acceptance.restore`).
 
         Raises:
-            BadRecord: `acceptance` is damaged.
+            msgspec.DecodeError: `acceptance` is no snapshot of one; it has no checksum, so other damage is not noticed.
+                The position is set already.
         """
         self.position = position
         self.acceptance = Acceptance.restore(self.site, acceptance)
@@ -885,5 +889,5 @@ class SiteState:
         )
 
     def copy(self) -> SiteState:
-        """Return an independent copy of the state; wants are not followed in it."""
+        """Return an independent copy of the state; wants are not followed in it, and its `version` begins at 0."""
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

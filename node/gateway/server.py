@@ -173,11 +173,16 @@ class Gateway:
         """Publish a message of a peer, once; a message that goes no further is counted by its cause and dropped,
         without error. Call it only while :meth:`run` runs.
 
+        "Once" is by the id: of the last KNOWN_IDS ids a message that comes again is dropped, also while the first one
+        is still being published. A message without an id is published each time.
+
         Args:
             header: as the message came.
             sender: the id of the peer.
 
         Raises:
+            BadNotification: with its header the message is larger than a notification may be.
+            Refused: a proxy has refused the notification.
             WaypostError: it is not known that the message is safe; the peer may send it again.
         """
         incoming = self.settings.policy.incoming_header(header, sender)
@@ -218,6 +223,10 @@ class Peer:
     async def on_frame(self, frame: str | bytes) -> None:
         """Do what a frame of the peer requests: grant or cancel its lease, or publish its message. Call it for one
         frame after the other.
+
+        A request for a lease is answered by LeaseCancelled where another connection has that peer's lease, or as many
+        peers as may have one have it. A message of a peer without a lease is answered so, too, and dropped. The end of
+        its lease deletes the peer's session.
 
         Raises:
             BadMessage: no peer may send such a frame.

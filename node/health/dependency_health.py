@@ -147,7 +147,10 @@ class DependencyHealth:
         return dependency in self.now and self._clock.now_ms() < self._noticed_ms[dependency] + within_ms
 
     def tick(self) -> None:
-        """End the outages that are over, and write suppressed log lines; call it about every second."""
+        """End the outages that are over, and write suppressed log lines; call it about every second. An outage of
+        another site or proxy, or of a link, ends without an answer once nobody has reported it for OLD_MS: it is asked
+        only when it is needed.
+        """
         self._rate_limited.report_suppressed()
         for dependency in [dependency for dependency, is_there in self._unsteady.items() if is_there]:
             self.available(dependency)
@@ -167,16 +170,18 @@ class DependencyHealth:
         self, dependency: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
     ) -> Any:
         """Return the result of an action that needs a dependency; report each failure, and try again with back-off, for
-        ever.
+        ever. After a success, those reported by this call are reported as available; one that was reported elsewhere is
+        not.
 
         Args:
             dependency: the name to report, where the error does not name another one by its `field`.
             action: one attempt; called again after each failure: a WaypostError, a TimeoutError, or an ExceptionGroup
-                of several dependencies; all others have answered then.
+                of several dependencies, whatever errors are in that; all others have answered then.
             within_s: an attempt that has not ended by then is cancelled, and has failed; None: wait for it.
 
         Raises:
-            Refused, LogReplaced, StoreDamaged: as `action` raises them; they are not tried again.
+            Refused, LogReplaced, StoreDamaged: as `action` raises them, not in an ExceptionGroup; they are not tried
+                again.
             Exception: any other than those named above, as `action` raises it.
         """
         attempt = 0

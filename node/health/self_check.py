@@ -173,10 +173,12 @@ class SelfCheck:
 
     def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Container[ProxyId], now_ms: int) -> None:
         """Report to the node's health the live proxies that could not be reached for UNREACHED_MS: no session moves
-        between them and this one.
+        between them and this one. Those that are not among `unreached`, or not live, any more are reported as
+        available.
 
         Args:
-            unreached: the peers to which connections failed; :attr:`node.peers.peers.Peers.unreached`.
+            unreached: the peers to which connections failed; :attr:`node.peers.peers.Peers.unreached`. One whose last
+                attempt is more than AGAIN_MS ago is not reported anew.
             live: the proxies that have a lease.
             now_ms: by the monotonic clock of the constructor.
         """

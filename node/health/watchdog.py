@@ -68,7 +68,9 @@ class Watchdog:
         return list(self.stalled.values())
 
     def standing_ms(self, name: str, now_ms: int) -> int:
-        """Return for how many ms the thing of that name has not moved; 0 for one that is not watched."""
+        """Return for how many ms the thing of that name has been pending and has not moved, as far as the checks saw
+        it. For one that was not pending at the last check: the time since that check; 0 for one that is not watched.
+        """
         known = self._watched.get(name)
         return 0 if known is None else now_ms - known.since_ms
 

@@ -52,7 +52,8 @@ class UnreadBytes:
         self._bytes.clear()
 
     def parse(self, parse: Callable[[bytes], None], piece_bytes: Callable[[], int], slice_s: float) -> float:
-        """Parse and remove one piece after the other; return the processor time, in seconds, that this took.
+        """Parse and remove one piece after the other; return the processor time, in seconds, that this took. Where
+        `parse` raises, nothing is removed, and its error comes out.
 
         Args:
             parse: takes a piece.

@@ -110,7 +110,7 @@ def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -
 
     A procedure (:func:`node.machines.procedure.resume`), whose result is the LogStart. A log that has lost its end
     enters the next log epoch. At an empty log whose row another proxy has just made, it waits for IDENTITY_WAIT_MS at
-    most.
+    most; at an empty registry, while the log belongs to a federation, for SECRET_BACK_MS.
 
     Args:
         site: the site of the log.
@@ -119,7 +119,7 @@ def find_log_start(site: SiteId, restored: Restored | None, new_identity: str) -
 
     Raises:
         BadConfiguration: the log is another one than the store was read from, or of another federation than the
-            registry.
+            registry, or the registry is empty, and stays so, although log or store belong to a federation.
         WaypostError: as a question fails.
     """
     kept = None

@@ -223,11 +223,15 @@ class Peers:
         """The size of sealed frames sent to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
-        """Queue a message for another proxy; return at once. It is sent if that proxy is live and can be reached, else
-        it is lost.
+        """Queue a message for another proxy; return at once. It is sent if that proxy is live and can be reached,
+        directly or over other sites, else it is lost. Messages of links, and those of more than ROUTED_BYTES, go
+        directly only.
 
-        Past PEER_QUEUE messages or PEER_QUEUE_BYTES that wait for the same proxy, it is lost too. Losses are counted in
-        :attr:`lost`, and nobody is told.
+        Past PEER_QUEUE messages or PEER_QUEUE_BYTES that wait for the same proxy, it is lost too. The caller gets no
+        error. Losses before a message went out are counted in :attr:`lost`; one on its way is not.
+
+        Raises:
+            Internal: the node has not started yet, and the message is one that may go over other sites.
         """
         data, routed = _encoder.encode(message), None
         if not isinstance(message, LinkMessage) and len(data) <= ROUTED_BYTES:

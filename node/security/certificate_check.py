@@ -61,8 +61,9 @@ class CertificateCheck:
         """Connect to our own port by TLS as another proxy does; report a failure, or an end that is near, to the node's
         health.
 
-        Does nothing if the last call that connected was less than AGAIN_MS ago, or AGAIN_IN_TROUBLE_MS while something
-        is reported; but a certificate that has just ended is looked at. Sets :attr:`expires_ms`.
+        Does nothing if the last call that tried was less than AGAIN_MS ago, or AGAIN_IN_TROUBLE_MS while something is
+        reported; but a certificate that has just ended, or was just read by :meth:`renew`, is looked at. Sets
+        :attr:`expires_ms` where the connection is made; else that stays as it was.
 
         Args:
             now_ms: by a monotonic clock.

@@ -25,11 +25,14 @@ SESSION_ROW = "id, copy, epoch, role, first, next, gates, source, seal"
 
 
 def load(connection: sqlite3.Connection) -> Restored | None:
-    """Return the contents of a store, without the notifications; None: it is empty.
+    """Return the contents of a store, without the notifications; None: it is empty. An index that stores of earlier
+    builds do not have is made.
 
     Raises:
         StoreDamaged: a checksum is wrong, or the file is inconsistent.
         StoreFailed: the store is of an earlier build, or a session cannot be decoded.
+        sqlite3.Error, ValueError, TypeError: the file cannot be read, or a value in it is damaged;
+            :class:`node.session_store.sqlite.SqliteSessionStore` translates them.
     """
     if not {(table, column) for table, _ in NEWEST for column in _columns(connection, table)} >= NEWEST:
         raise StoreFailed(

@@ -93,8 +93,10 @@ class SqliteSessionStore:
         return once the file has it.
 
         Raises:
-            StoreFailed: the disk did not take the batch; nothing was changed.
-            StoreDamaged: the file is not what was written.
+            StoreFailed: the disk did not take the batch, or it extends a session that the store does not have; nothing
+                was changed.
+            StoreDamaged: the file is not what was written. A marker beside the file says so from then on: no later
+                :meth:`load` uses it.
         """
         await self._call(self._thread, lambda connection: write(connection, lambda: _apply(connection, batch)))
         self._trim_on()
@@ -104,7 +106,8 @@ class SqliteSessionStore:
         empty.
 
         Raises:
-            StoreDamaged: the file is not what was written.
+            StoreDamaged: the file is not what was written, or an earlier call, also of another process, has found that.
+                A marker beside the file says so until :meth:`set_aside`.
             StoreFailed: the file cannot be read, or is of an earlier build.
         """
         integrity.condemned(self._path)
@@ -125,7 +128,9 @@ class SqliteSessionStore:
             passing: a frontier; entries at or below it may be left out.
 
         Raises:
-            StoreFailed, StoreDamaged: the file cannot be read, or is not what was written.
+            StoreFailed: the file cannot be read.
+            StoreDamaged: the file is not what was written. A marker beside the file says so from then on: no later
+                :meth:`load` uses it.
         """
         return await self._read(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
 
@@ -139,7 +144,9 @@ class SqliteSessionStore:
             windows: the entries that are kept for nobody any more, by matched subscriptions and numbers.
 
         Raises:
-            StoreFailed, StoreDamaged: the file cannot be read, or is not what was written.
+            StoreFailed: the file cannot be read.
+            StoreDamaged: the file is not what was written. A marker beside the file says so from then on: no later
+                :meth:`load` uses it.
         """
         return await self._read(self._reader, lambda connection: _outdated(connection, session, windows, limit))
 
@@ -148,7 +155,7 @@ class SqliteSessionStore:
         of the renamed file.
 
         Raises:
-            OSError: the file cannot be renamed.
+            OSError: the file cannot be renamed; the store stays closed.
         """
         await self.close()
         kept = await asyncio.to_thread(integrity.set_aside, self._path)

@@ -114,11 +114,15 @@ class NameClaim:
 
     async def keep(self, heart: Heart, renewed: Callable[[int], None]) -> None:
         """Renew the lease of the last :meth:`claim`, which comes first, again and again; return when the lease has
-        ended for good.
+        ended for good. A renewal that the registry does not answer is reported to the node's health, and tried again.
 
         Args:
             heart: of the node's loop; while it does not beat, nothing is renewed by a thread.
             renewed: called after each renewal with the time until which the lease holds, in ms of the clock.
+
+        Raises:
+            Exception: as :meth:`node.shell.lease_renewal.LeaseRenewal.keep` raises it, or a renewal failed by a fault
+                that no port documents.
         """
         lease = self.lease
         assert lease is not None, "there is a lease to keep"

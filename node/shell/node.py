@@ -238,6 +238,8 @@ class Node:
             LogReplaced, HistoryTruncated, StoreDamaged: another node has to begin in the place of this one
                 (RESTART_ERRORS).
             WaypostError: any other reason for which the node cannot go on, such as NameTaken.
+            ExceptionGroup: a loop failed by an exception that is no WaypostError; such errors as above may be in it,
+                too.
         """
         try:
             await self._start()

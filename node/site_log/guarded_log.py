@@ -154,6 +154,7 @@ class GuardedLog:
 
         Raises:
             LogReplaced: the log has lost its end, or has entered another log epoch.
+            WaypostError: log or registry fail in another way than that they do not answer (Unreachable).
         """
         while True:
             await self._log.interrupted()

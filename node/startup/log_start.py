@@ -41,7 +41,9 @@ async def run_log_start(
         health: where a backend that does not answer is reported.
 
     Raises:
-        BadConfiguration: the log is another one than the store was read from, or the registry is another federation's.
+        BadConfiguration: the log is another one than the store was read from, or the registry is another federation's,
+            or is empty, and stays so, although log or store belong to a federation.
+        Refused, LogReplaced: as a backend raises them.
     """
     procedure = find_log_start(site, restored, new_incarnation())
     answer: Any = None

@@ -73,7 +73,9 @@ class AttachHandler:
 
     def leave(self, connection: Connection) -> None:
         """Detach the connection from its session, or from the one that it waits for. The receiver stays registered; the
-        client is told nothing. Nothing happens if it is not attached. A relay of the connection goes on.
+        client is told nothing. Nothing happens if it is neither attached nor waits. A relay of the connection goes on.
+
+        If no other connection waits for that session, RequestWithdrawn is reported.
         """
         receiver = self.receiver_on(connection)
         if receiver is not None:
@@ -107,8 +109,9 @@ class AttachHandler:
     def attach(self, connection: Connection, message: Attach) -> None:
         """Attach a receiver to a session: here, by a relay, or once the session is served here.
 
-        The connection is detached from any other session first. The client is answered with Attached, Moved, Wait or
-        Problem, now or later.
+        The connection is detached from its session and from its relay first. The client is answered with Attached,
+        Moved, Wait or Problem, now or later; or its connection is closed, where the receiver has unregistered itself
+        since it sent this.
         """
         self.leave(connection)
         self._output.report(NearRelayEndRequested(connection.number))
@@ -428,8 +431,11 @@ class AttachHandler:
     def unavailable(self, session: SessionId, reason: Reason) -> None:
         """Answer the connections that wait for a session that cannot be served here.
 
+        A client that has waited for long enough is sent to the live owner after RetryLater, as by :meth:`relay`.
+
         Args:
-            reason: after RetryLater the client tries again; after NoSuchSession only one that would create it does.
+            reason: after RetryLater the client tries again; after NoSuchSession only one that would create it does;
+                SessionLost is final.
         """
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
@@ -454,7 +460,10 @@ class AttachHandler:
                 return problem(reason, attach)
 
     def fence(self, connections: Iterable[Connection]) -> None:
-        """Detach all connections, and tell their clients to attach again: the lease has ended.
+        """Detach all connections that are attached here or wait for it, and tell their clients to attach again: the
+        lease has ended. Clients that are relayed from here to another proxy are told by :meth:`NearRelays.fence`.
+
+        The receivers are detached by :meth:`ServedSessions.fence`.
 
         Args:
             connections: all connections of this proxy, relayed ones too.

@@ -87,7 +87,8 @@ class Authorizer:
     # ------------------------------------------------------------ who publishes
 
     def named(self, credential: Credential) -> Named | None:
-        """Return the content of a connection's token; None: there is no token, or everybody may publish here.
+        """Return the content of a connection's token; None: there is no token, or everybody may publish here. Call it
+        only once the registry's secret is known (:attr:`ClusterView.token_key` is not empty).
 
         Raises:
             Forbidden: the token is not valid, or has ended.
@@ -308,7 +309,8 @@ def changed(access: Access, grants: Mapping[str, Granted], hashes: Mapping[str, 
     Args:
         access: the session's access now.
         grants: the whole new access; a principal without a new password keeps its hash.
-        hashes: the hashes of the new passwords, by principal (:meth:`Authorizer.hash`).
+        hashes: the hashes of all new passwords, by principal (:meth:`Authorizer.hash`). Note that a principal with a
+            new password that is not in it needs no password any more; so an empty password is granted.
 
     Raises:
         Refused: the access has changed meanwhile, so that a principal has no password to keep.

@@ -144,7 +144,12 @@ class ClientDispatcher:
             self.relays.near.leave(number)
 
     def written_bytes(self, number: int) -> int:
-        """Return about how many bytes a change of the connection's session writes; 0: the session is not here."""
+        """Return about how many bytes a change of the connection's session writes.
+
+        Returns:
+            0: there is no such connection, its session is not here, or the session's descriptor has not grown here yet
+                and so was never measured (:attr:`Session.described_bytes`).
+        """
         connection = self.connections.get(number)
         identity = connection and (connection.session or (connection.attach and SessionId(connection.attach.session)))
         session = self._sessions.get(identity) if identity else None
@@ -173,7 +178,11 @@ class ClientDispatcher:
     # ------------------------------------------------------------ messages
 
     def message(self, number: int, message: ClientMessage) -> None:
-        """Take one message of a client; an invalid one is answered with a Problem, and the connection goes on.
+        """Take one message of a client; an invalid one is answered with a Problem, and the connection goes on. Before
+        Hello every other message is invalid.
+
+        The connection is closed (Hangup) instead where this proxy has not read the registry's secret yet and Hello
+        needs it, and where a publish comes after the end of its token.
 
         Args:
             number: of the connection; if there is none of that number, the message is dropped.
@@ -275,10 +284,13 @@ class ClientDispatcher:
         self.delivery.to_all(session)
 
     def unavailable(self, session: SessionId, reason: Reason) -> None:
-        """Answer the clients that wait for a session that cannot be served here; without a copy, drop its requests.
+        """Answer the clients that wait for a session that cannot be served here. Without a copy here, drop the requests
+        that came while it was frozen, and the answers that were put off; answers to ended subscriptions are given at
+        once.
 
         Args:
-            reason: after RetryLater the client tries again; after NoSuchSession only one that would create it does.
+            reason: after RetryLater the client tries again; after NoSuchSession only one that would create it does;
+                SessionLost is final.
         """
         if session not in self._sessions:
             # Else it stands still, and those who are attached to it wait for an answer.
@@ -412,7 +424,8 @@ class ClientDispatcher:
     def access_hashed(self, event: AccessHashed) -> None:
         """Put a requested access in force, now that its passwords are hashed, or tell the client why not.
 
-        Nothing is done if the connection has gone, or has attached anew since: the client asks again.
+        Nothing is done if the connection has gone, or has attached anew since: the client asks again. While the session
+        is frozen, the request waits, and is hashed anew when the session is served again.
         """
         connection = self.connections.get(event.connection)
         if connection is None or connection.attached != event.attached:

@@ -41,7 +41,7 @@ def when_durable(
     Args:
         on_durable: called once both have the session, if it is still served here at the same epoch.
         on_failed: called otherwise: with the error of the write, or with None if the session is not served here, or at
-            another epoch.
+            another epoch; if it is not served here now, within this call.
     """
     epoch = session.epoch
 

@@ -22,7 +22,9 @@ class ProxyList:
         self._until_ms = -NEVER
 
     def listed(self) -> Proxies:
-        """Return the live proxies that are not being drained: of our own site first, then the least loaded."""
+        """Return the live proxies that are not being drained, this one too: of our own site first, then the least
+        loaded; MAX_LISTED_PROXIES at most. The list may be as old as LISTED_MS; do not change it.
+        """
         if self._env.time.now_ms >= self._until_ms:
             self._until_ms = self._env.time.now_ms + LISTED_MS
             self._listed = Proxies(self._addresses()[:MAX_LISTED_PROXIES])

@@ -36,7 +36,9 @@ class Relays:
         return [len(channel.early) for channel in chain(self.near.channels(), self.far.channels())]
 
     def peer_message(self, sender: ProxyId, message: RelayMessage) -> None:
-        """Take a message of a relay from another proxy; a wrong one is refused and counted."""
+        """Take a message of a relay from another proxy; a wrong one is refused, and counted but for one of a relay that
+        has ended lately.
+        """
         match message:
             case RelayUp():
                 self.far.up(sender, message)

@@ -60,8 +60,9 @@ class RelayChannel:
             self.confirmed, self.unconfirmed_ms = received, now
 
     def due_ms(self) -> int:
-        """Return when the relay is broken, in ms of the engine's clock, unless the other end sends or
-        confirms before.
+        """Return when the relay is broken, in ms of the engine's clock, unless a message that is next in order comes
+        before, and something that was sent is confirmed, if any of it waits for that. Repeats, and messages that wait
+        for a missing one, put off nothing.
         """
         unheard = [self.unconfirmed_ms] if self.confirmed < self.sent else []
         return min([self.last_received_ms, *unheard]) + SILENCE_MS

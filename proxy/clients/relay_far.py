@@ -69,10 +69,11 @@ class FarRelays:
     # ------------------------------------------------------------ what comes
 
     def up(self, sender: ProxyId, message: RelayUp) -> None:
-        """Take a relayed message of a receiver; the first one of a relay begins it.
+        """Take a relayed message of a receiver; the first one of a relay begins it (FarRelayBegun).
 
         The messages that are in order now are reported as events (FarRelayMessage). Too many that wait for a missing
-        one, or one that may not be relayed, end the relay.
+        one, or one that may not be relayed, end the relay: the near proxy gets RelayEnd, and FarRelayEnded is reported.
+        A message of a relay that has ended lately is answered with RelayEnd. A number below 1 is refused and counted.
         """
         if message.number < 1:
             self._ended.refuse(OUT_OF_SEQUENCE, sender, message)
@@ -107,7 +108,9 @@ class FarRelays:
         return self._numbers[sender, relay]
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
-        """End a relay that the near proxy has ended; one that is not known is refused, and counted."""
+        """End a relay that the near proxy has ended. One that is not known is refused, and counted but for one that has
+        ended lately.
+        """
         number = self._numbers.get((sender, message.relay))
         if number is not None:
             self._forget([number])

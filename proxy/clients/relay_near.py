@@ -129,8 +129,9 @@ class NearRelays:
     def down(self, sender: ProxyId, message: RelayDown) -> None:
         """Take a message of the owner: a frame for the client, or a sign of life with an empty frame.
 
-        A message of no relay of that owner is answered with RelayEnd. A wrong one is refused and counted. Too many that
-        wait for a missing one end the relay.
+        A message of no relay of that owner is answered with RelayEnd, and refused. A wrong number, also of what the
+        owner has received, is refused. What is refused is counted, but for messages of a relay that has ended lately.
+        Too many that wait for a missing one end the relay, and the client is told to attach again.
         """
         connection = self._of(sender, message)
         if connection is None:
@@ -152,7 +153,7 @@ class NearRelays:
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:
         """End a relay that its owner has ended: the client is told to attach again. A message of no relay of that owner
-        is refused, and counted.
+        is refused, and counted but for one of a relay that has ended lately.
         """
         connection = self._of(sender, message)
         if connection is not None:

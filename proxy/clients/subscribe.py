@@ -37,9 +37,11 @@ class Subscriptions:
         self.end_replies = EndReplies(env)
 
     def add(self, session: Session, message: Subscribe, expression: Expression, owner: str, payer: str) -> None:
-        """Add a subscription, or change the policy and the keys of the active one of the same id.
+        """Add a subscription, or change the policy and the keys of the active one of the same id; the owner and the
+        payer of that one stay.
 
-        The change is in force at once, its interest registered, and attested; the caller answers once it is durable.
+        The change is in force at once, its interest registered, and attested. Once it is durable, the caller calls
+        :meth:`kept` and answers. Other keys make a new generation.
 
         Args:
             expression: of the message, parsed.
@@ -48,7 +50,7 @@ class Subscriptions:
 
         Raises:
             Refused: the active subscription of that id has another expression.
-            LimitExceeded: a bound of subscriptions, or of their cost, would be passed.
+            LimitExceeded: a bound of subscriptions, of their cost, or of descriptors would be passed.
         """
         identity = SubscriptionId(message.subscription)
         keys = primed(CONSUMER, message.keys)

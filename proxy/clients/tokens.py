@@ -34,7 +34,13 @@ def token_key(secret: bytes) -> bytes:
 
 
 def issue(key: bytes, named: Named) -> str:
-    """Return a token that proves the principal until `named.until_ms`, in whole seconds, signed with the key."""
+    """Return a token that proves the principal until `named.until_ms`, rounded down to whole seconds, signed with the
+    key.
+
+    Args:
+        key: as :func:`token_key` returns it; not empty, which the caller checks.
+        named: the principal, and when the token ends.
+    """
     return jwt.encode({"sub": named.principal, "exp": named.until_ms // 1000, "aud": AUDIENCE}, key, ALGORITHM)
 
 
@@ -42,7 +48,8 @@ def read(key: bytes, token: str, now_ms: int) -> Named:
     """Return the content of a valid token.
 
     Args:
-        key: the key by which the token must be signed (:func:`token_key`).
+        key: the key by which the token must be signed (:func:`token_key`); not empty, which the caller checks.
+        token: as the client has sent it.
         now_ms: in Unix time.
 
     Raises:

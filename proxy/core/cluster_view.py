@@ -67,7 +67,7 @@ class ClusterView:
 
     def loads(self) -> Counter[ProxyId]:
         """Return the number of sessions of each proxy, by the rows of the registry as this view has them; a proxy
-        without a session counts 0.
+        without a session counts 0. Rows of deleted sessions count for NO_PROXY.
         """
         return self._loads.copy()
 
@@ -80,7 +80,8 @@ class ClusterView:
         changelogs: Mapping[SiteId, str],
         now_ms: int,
     ) -> None:
-        """Replace all rows by those that the registry has now: the watch begins anew.
+        """Replace the rows of sessions, proxies and changelogs by those that the registry has now: the watch begins
+        anew. Drains stay as they are: :meth:`drain_changed` sets them.
 
         A proxy without a row counts as live until its lease is over (handover rule 26): where the registry was restored
         from an older copy, that lease has not ended, but is forgotten. :meth:`ended_leases` returns it when it is over.
@@ -88,7 +89,7 @@ class ClusterView:
         Args:
             owners: the rows of all sessions.
             proxies: the rows of all live proxies.
-            changelogs: where the checkpoints of each site are.
+            changelogs: where the checkpoints of each site are; for a site that is not named, its proxies' rows say it.
             now_ms: by the engine's clock.
         """
         self._unseen.clear()
@@ -165,7 +166,9 @@ class ClusterView:
     # ------------------------------------------------------------ what follows from it
 
     def alive(self, proxy: ProxyId) -> bool:
-        """Tell whether the proxy has a lease, as far as the watch has reported."""
+        """Tell whether the proxy has a lease, as far as the watch has reported. True also for a proxy whose row was
+        gone when the watch began anew, until :meth:`proxy_down` (:meth:`reloaded`).
+        """
         return proxy in self._proxies
 
     def has_seen(self, session: SessionId, current: Ownership) -> bool:

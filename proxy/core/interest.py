@@ -52,6 +52,7 @@ class Interest:
 
     def correct(self, sessions: Iterable[Session]) -> None:
         """Register the needs of these sessions again where the log, read beyond the last registration, has others.
+        Sessions whose needs were not registered yet, or whose append failed, are registered too.
 
         An append without an answer may come to stand behind later ones: then the log has an earlier registration in
         force.

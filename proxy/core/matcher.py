@@ -134,14 +134,18 @@ class JoinedHits:
         offset: int,
         together: list[tuple[Session, Matched]],
     ) -> None:
-        """Keep what these expressions matched together, if this set has come before and will match the same again.
+        """Keep what these expressions matched together, if this set has come before and will match the same again. Past
+        JOINED_SIZE all sets are forgotten first.
+
+        Call it only for a notification that demands no keys: :meth:`of` does not look at keys.
 
         Args:
             numbers: of the expressions that are true of the notification, in ascending order.
             hits: the sessions of each of these expressions.
             origin: of the notification.
             offset: of the notification, in its origin's log.
-            together: the sessions with their matched subscriptions, as :meth:`of` is to return them.
+            together: the sessions with their matched subscriptions, as :meth:`of` is to return them; do not change it
+                later.
         """
         if self._size > JOINED_SIZE:
             self.clear()

@@ -123,7 +123,10 @@ class TransferView:
 
 
 def ending_of(input: object) -> Ending:
-    """Return the reason by which an input of a transfer's machine ends the transfer; NO_ENDING: it never does.
+    """Return the reason by which an input of a transfer's machine may end the transfer; NO_ENDING: the input names no
+    reason.
+
+    A Deadline ends a transfer too, and gives NO_ENDING. Whether the transfer has ended, its machine says.
 
     Args:
         input: a message of the other proxy, or an input of `handover/`.

@@ -52,14 +52,17 @@ class AcquisitionAnswers:
         """Return what an answer means to the machine of an acquisition in its present state: a :class:`RowReading` if
         it is decided anew by the registry's row.
 
+        The caller checks that the answer belongs to the question of this state.
+
         Args:
             running: the acquisition.
-            answer: while the owner is asked, OwnerGone or NotHandedOver; while the registry is, Claimed, or Ownership
-                or None; while the changelogs are, FoundCheckpoint; while the store is, None; in any of these states an
-                error or Unavailable.
+            answer: while the owner is asked, OwnerGone or NotHandedOver, and nothing else but Unavailable; while the
+                registry is, Claimed, or Ownership or None, or an error; while the changelogs are, FoundCheckpoint or an
+                error, and None or an error of a first checkpoint; while the store is, None or an error. Unavailable in
+                any state; it is returned as it is.
 
         Raises:
-            UnexpectedInput: nothing is asked for in this state.
+            UnexpectedInput: the answer is a Claimed that was not won, and this state claims nothing.
         """
         machine = running.machine
         if isinstance(answer, Unavailable):

@@ -68,7 +68,13 @@ class Acquisitions:
 
         The owner that the watch names is asked at once. Another proxy may be the owner by now: then the registry is
         read, as where there is no owner to ask. A running acquisition goes on for this request too. The result is
-        reported as the event SessionServed, RelayRequested or SessionUnavailable.
+        reported as the event SessionServed, RelayRequested or SessionUnavailable. No event comes where a transfer has
+        the copy that is here, where the store did not take a staged copy, where the row is behind the copy, or after
+        :meth:`fence`. The sweep finds such sessions.
+
+        Args:
+            session: the session.
+            request: for which receiver, and whether to create the session.
         """
         running = self._current(session)
         if running is not None:
@@ -122,8 +128,8 @@ class Acquisitions:
         """Take the next epoch for a dormant copy, which the store says is ours, in its turn.
 
         Where the registry has lost a later row of the session, the copy is compared with the row that there is now
-        instead. The result is reported as the event SessionServed or SessionUnavailable; without a lease no epoch is
-        taken.
+        instead (:meth:`compare`), also without a lease. Else without a lease nothing is done. An acquisition of the
+        session that is past the row goes on as it is.
 
         Args:
             is_waited_for: a client or another proxy waits for the session: it goes before those that nobody waits for.
@@ -135,8 +141,11 @@ class Acquisitions:
             self.activate_after(copy, row, is_waited_for=is_waited_for)
 
     def activate_after(self, copy: Session, row: Ownership | None, *, is_waited_for: bool = False) -> None:
-        """Take the next epoch after a known row, for a dormant copy, in its turn; without a lease nothing is done. The
-        result is reported as the event SessionServed or SessionUnavailable.
+        """Take the next epoch after a known row, for a dormant copy, in its turn; without a lease nothing is done. An
+        acquisition of the session that is past the row goes on as it is.
+
+        The result is reported as the event SessionServed or SessionUnavailable; no event comes where the row is behind
+        the copy: the claim is tried later.
 
         Args:
             row: the row on which the claim is based, as the registry has it or had it last; None: the registry has lost

@@ -163,10 +163,10 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
         """Take a message of a source. One that belongs to no transfer here is refused; it is counted, but for one of a
-        transfer that has ended lately.
+        transfer that has ended lately. A chunk out of order, or with a wrong checksum, is refused too, and comes again.
 
-        Frozen of such a transfer is answered with Aborted, unless this proxy owns the session by the registry's row, or
-        has a copy of a later epoch (handover rule 5).
+        Frozen of a transfer that does not run here is answered with Aborted, unless this proxy owns the session by the
+        registry's row, or has a copy of a later epoch (handover rule 5).
 
         Args:
             sender: the proxy that sent it, which the caller has verified.
@@ -241,7 +241,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
         return not self.running and not self._partial_copies
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` or, by the time for coverage, :meth:`proceed` has something to do, in ms of the
+        engine's clock; NEVER: nothing.
+        """
         begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
         coverage_ms = self._env.settings.timing.coverage_ms
         # What is not copied yet goes on with a chunk, not with time: its time may be over for long.

@@ -113,11 +113,16 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
         """Answer a proxy that asks for a session: begin a transfer, decline it (the receiver is relayed), or refuse it.
+        A Prepare of the transfer that runs is taken as a repeat.
 
-        An earlier transfer of the session ends when a new one begins.
+        An earlier transfer of the session ends when a new one begins. Where a transfer is declined because the copy is
+        long, MoveRequested is reported: the session follows. Where a dormant copy is here, the refusal comes with
+        ActivationRequested. A receiver that takes over from another incarnation counts as a takeover
+        (:class:`TakeoverBackoff`).
 
         Args:
             requester: the proxy that asks, which is the target.
+            message: the request.
         """
         running = self.running.get(message.session)
         if running and not self.violation(running, requester, message):
@@ -216,7 +221,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         TransferRefused.
 
         Any other that belongs to no transfer here is refused, and answered with TransferRefused, an Aborted with
-        nothing (handover rule 5). It is counted, but for one of a transfer that has ended lately.
+        nothing (handover rule 5). It is counted, but for one of a transfer that has ended lately. ChunkStored of a
+        chunk that was never sent is refused and counted, without an answer.
 
         Args:
             sender: the proxy that sent it, which the caller has verified.
@@ -295,7 +301,9 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.feed(outgoing, input)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """End the transfers to a proxy whose lease has ended."""
+        """End the transfers to a proxy whose lease has ended. Where the session is frozen already, the transfer goes on
+        until this proxy has taken the next epoch, or the registry names another owner.
+        """
         for outgoing in list(self.running.values()):
             if outgoing.machine.target == proxy:
                 self.feed(outgoing, machine.PeerGone())

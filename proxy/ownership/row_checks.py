@@ -51,7 +51,8 @@ class RowChecks:
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
         """Compare a session's row with the copy that is here. A copy that is outdated is released; for a served session
-        without a row, the registry is read, and a row that it has lost is written again.
+        without a row, the registry is read, and a row that it has lost is written again. For a dormant copy without a
+        row, CopyCheckRequested is reported.
 
         A copy in a transfer is left to that transfer, an orphan to the sweep.
 
@@ -150,8 +151,11 @@ class RowChecks:
     def tick(self) -> None:
         """Sweep a part of the copies, rows and interests, every `row_sweep_ms`; not without lease and watch.
 
-        Copies that are not served are compared with their rows, sessions that rows name as ours and that are not here
-        are requested, and interests are corrected.
+        Copies that are not served are compared with their rows; of served or frozen ones a row that the registry has
+        lost is written again. Sessions that rows name as ours and that are not here are requested, and interests are
+        corrected. A served session of which a changelog has what counts more is served no more: it is dropped if an
+        owner wrote that, else it takes a later epoch. What the rows contradict is forgotten
+        (:meth:`RegistryMemory.prune`).
         """
         if (
             self._env.time.now_ms < self._sweep_at
@@ -171,7 +175,9 @@ class RowChecks:
         return self._sweep_at if self._env.lease.fence_at_ms is not None and self._env.cluster.is_watching else NEVER
 
     def sweep(self) -> None:
-        """Sweep all copies, rows and interests at once, as :meth:`tick` does part by part."""
+        """Sweep all copies, rows and interests at once, as :meth:`tick` does part by part, also without a lease: rows
+        are written and sessions taken only under one.
+        """
         self._sweep(list(self._sessions), list(self._env.cluster.owners), list(self._env.state.registered))
 
     def _sweep(

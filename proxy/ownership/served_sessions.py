@@ -84,8 +84,8 @@ class ServedSessions:
         self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), self._replies.to(session, on_done)))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
-        """Tell the attached receivers where the session went, and delete it here: the registry names another owner. The
-        release is attested, and SessionUnavailable reported.
+        """Tell the attached receivers where the session went, or that it was deleted, and delete it here: the registry
+        names another owner, or none. The release is attested, the deletion too, and SessionUnavailable reported.
 
         Args:
             to: the new row, of a deleted session too; None: not known, and receivers are told to wait.

@@ -64,9 +64,10 @@ class SessionMoves:
         self._env.cluster.drain_changed(proxy, row)
 
     def on_move_request(self, sender: ProxyId, message: MoveRequest) -> None:
-        """Note a rebalancing proxy's request to move a session; one for another epoch is refused and counted.
+        """Note a rebalancing proxy's request to move a session, in place of any earlier one; a request for another
+        epoch is refused and counted.
 
-        Nothing is done if the session is not served here.
+        Nothing is done if the session is not served here, or is to come to this very proxy.
         """
         session = self._sessions.serving(message.session)
         if session is None or message.target == self._env.proxy:
@@ -78,7 +79,11 @@ class SessionMoves:
         self.request_move(message.session, message.target, REBALANCE)
 
     def request_move(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
-        """Have a session offered to that proxy in its turn, if the proxy is live then.
+        """Have a session offered to that proxy in its turn, if the proxy is live then. An earlier request for the
+        session is replaced.
+
+        Note that while this proxy is drained, the reason of every handover is DRAIN, and another proxy takes the place
+        of one that is not live.
 
         Args:
             why: the reason of the handover, one of :data:`handover.messages.TRIGGERS`.

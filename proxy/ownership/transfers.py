@@ -93,7 +93,9 @@ class Transfers:
         self.targets.owner_changed(session, current)
 
     def proxy_down(self, proxy: ProxyId) -> None:
-        """End transfers with a proxy whose lease has ended; staged copies that came from it commit."""
+        """End transfers with a proxy whose lease has ended; staged copies that came from it commit, and frozen sessions
+        that were to go there are taken back, for which the registry is asked.
+        """
         self.sources.proxy_down(proxy)
         self.targets.proxy_down(proxy)
 

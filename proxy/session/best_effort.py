@@ -29,7 +29,8 @@ def mark_caught_up(session: Session, site: Mapping[Origin, int]) -> None:
 def expire_unpersisted(session: Session, upto: Mapping[Origin, int]) -> None:
     """Turn the backlog of best-effort receivers, which was lost with its process, into gaps, and move them past it.
 
-    Their frontiers move, their numbers do not (:func:`expire_unpersisted_copy`).
+    Their frontiers move, their numbers do not (:func:`expire_unpersisted_copy`). If there is such a receiver, the
+    session promises nothing any more at or below `upto`, in origins without a promise.
 
     Args:
         session: a session that is rebuilt or restored, and not served yet.
@@ -49,7 +50,10 @@ def expire_unpersisted(session: Session, upto: Mapping[Origin, int]) -> None:
 
 
 def expire_unpersisted_copy(session: Session, upto: Mapping[Origin, int]) -> None:
-    """Turn the lost backlog of best-effort receivers into gaps, and move them past all entries of this stored copy.
+    """Turn the lost backlog of best-effort receivers into gaps, and move them past all entries of this stored copy
+    (:func:`expire_unpersisted`). Entries that all receivers have then are dropped.
+
+    A best-effort receiver that has every entry gets no gap: its frontier is raised to the session's first.
 
     Args:
         session: a session as the store had it.

@@ -63,6 +63,8 @@ class DeliveryWindow:
 
     def restart(self, acknowledged: int) -> None:
         """Forget all flights, as the receiver attaches or detaches: all entries above `acknowledged` are sent again.
+        Recorded removals (:meth:`removals_recorded`) are forgotten too, and store or journal are not waited for any
+        more.
 
         Args:
             acknowledged: the number of the entry up to which the receiver has acknowledged all.

@@ -137,7 +137,9 @@ class MessageQueue:
             self._bytes -= self._in_memory.pop(index)[1].size
 
     def restore(self, first: int, following: int) -> None:
-        """Begin with entries that are all in the store, numbered from `first` up to, not including, `following`."""
+        """Begin with entries that are all in the store, numbered from `first` up to, not including, `following`. Call
+        it on a new queue: entries in memory are not dropped.
+        """
         self.first_number, self.next_number = first, following
         self.saved_number = self.evicted_number = following - 1
 

@@ -82,7 +82,9 @@ class QueueLimits:
 
     @property
     def lowest(self) -> int | None:
-        """The number of the oldest stored entry, those included that are about to be removed; None: there are none."""
+        """The number of the oldest counted entry, those included that are about to be removed; None: there are none.
+        Note that entries from before this process are left out until all are :attr:`known`.
+        """
         return min(chain(islice(self._entries, 1), self.discarding, self._unheld), default=None)
 
     def add(self, entry: Entry) -> None:
@@ -211,7 +213,8 @@ class QueueLimits:
                 return next(iter(self._entries))
 
     def expired(self, unix_ms: int) -> list[QueuedEntry]:
-        """Choose the entries whose deadline is over, and return them.
+        """Choose the entries whose deadline is over, and return them; none if the queue does not go by deadlines
+        (`queue.deadlines`).
 
         The chosen ones count no more, and stay in :attr:`discarding` until :meth:`forget`. Nothing is chosen before all
         entries are :attr:`known`.

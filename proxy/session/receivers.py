@@ -87,7 +87,12 @@ class Receiver:
         confirmed: Mapping[Origin, int],
         coordinates: Mapping[Origin, list[int]],
     ) -> None:
-        """Attach the client on this connection, with frontier and settings of its message; its window is empty.
+        """Attach the client on this connection, with frontier and settings of its message; its window is empty, and its
+        idle time 0.
+
+        What the message reports and this proxy knows to exist is kept: the coordinates above the frontier always, the
+        frontier itself only if the library gives by attributes; then it counts as acknowledged. The numbers of entries
+        do not follow (:meth:`Session.raise_frontier`). Keys and reliability stay as they are.
 
         Args:
             confirmed: the part of the message's frontier that this proxy knows to exist.
@@ -190,12 +195,14 @@ class Receiver:
 
         Args:
             epoch: the session's.
-            entries: those behind the last one sent, in order; as many are taken as fit into DELIVERY_BATCH_BYTES.
+            entries: those behind the last one sent, in order; as many are taken as fit into DELIVERY_BATCH_BYTES, and
+                one at least.
             retention: of the session.
             upto: there are no other entries up to this number.
 
         Returns:
-            None: the receiver is to have none of the entries, and its window has passed them.
+            None: the receiver is to have none of the entries, and its window has passed them. If nothing is under way,
+                its acknowledged number and its frontier have passed them too.
         """
         raws: list[msgspec.Raw] = []
         matched_kinds: list[int] = []

@@ -165,8 +165,10 @@ class Session:
 
     def subscriptions_changed(self) -> None:
         """Recompute what the session derives from its subscriptions: call it after each change of one. Its methods that
-        add, end or replace subscriptions do so. The proxy matches by them after
-        :meth:`SessionTable.subscriptions_changed`.
+        add, end or replace subscriptions do so. Maximum counts are applied at once: what they let go of is delivered to
+        nobody any more.
+
+        The proxy matches by the subscriptions after :meth:`SessionTable.subscriptions_changed`.
         """
         self.subscriptions.changed()
         stored = ((number, matched) for number, _, matched in self.entries.in_memory)
@@ -408,8 +410,8 @@ class Session:
     def raise_frontier(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
         """Note that the receiver's application was given all up to a frontier that the client reported.
 
-        The receiver's acknowledged number follows as far as entries are in memory; then entries that all receivers have
-        are dropped.
+        The receiver's acknowledged number follows over at most DELIVERY_BATCH entries, and not at all where the next
+        one is in the store only; then entries that all receivers have are dropped.
         """
         if frontier:
             receiver.raise_frontier(frontier)
@@ -465,7 +467,8 @@ class Session:
             self.queue_limits.forget(discarded)
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
-        """Move the detached receivers past entries that no subscription holds any more.
+        """Move the detached receivers past entries that no subscription holds any more; then entries that all receivers
+        have are dropped.
 
         Args:
             lowest: the lowest number that is still held.

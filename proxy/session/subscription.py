@@ -134,10 +134,11 @@ class Subscription:
     # ------------------------------------------------------------ its end
 
     def limit(self, limits: Mapping[Origin, int]) -> None:
-        """Match nothing above these offsets any more: their sites have said how far their logs went (handover rule 7).
+        """Match nothing above these offsets any more, for a subscription that has ended: their sites have said how far
+        their logs went (handover rule 7).
 
         The end stays unknown until the session has all up to there. In origins that are not named here the subscription
-        goes on as before.
+        goes on as before. Note that a call for an active subscription would end it everywhere else.
 
         Args:
             limits: origin -> the last offset that may still match.

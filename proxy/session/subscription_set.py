@@ -54,12 +54,17 @@ class SubscriptionSet(dict[SubscriptionId, Subscription]):
 
     def end(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> Subscription:
         """End a subscription, and return it; it stays in :attr:`ended` until all receivers have what it matched.
+        Earlier generations of it that are still owed are replaced no more: they count as ended with it.
+
+        The caller attests the end (:func:`proxy.core.journal_facts.unsubscribed`): before that call it counts as on
+        record, and may be forgotten.
 
         Args:
-            at: origin -> the last offset that it still matches; UNKNOWN_END: not known yet.
+            at: origin -> the last offset that it still matches; UNKNOWN_END: not known yet; an origin that is left out
+                matches nothing any more.
 
         Raises:
-            KeyError: there is no such subscription.
+            KeyError: there is no active subscription of that id.
         """
         subscription = self.pop(identity)
         subscription.end = dict(at)
@@ -123,7 +128,8 @@ class SubscriptionSet(dict[SubscriptionId, Subscription]):
             subscription.limits.clear()
 
     def raise_promise_floors(self, cut: Mapping[Origin, int]) -> None:
-        """Promise nothing at or below the cut, in origins without a promise; starts stay (handover rule 7, L_FIXED).
+        """Promise nothing at or below the cut for active subscriptions, in origins without a promise; starts stay
+        (handover rule 7, L_FIXED).
 
         Args:
             cut: the frontier up to which no promise is made any more.

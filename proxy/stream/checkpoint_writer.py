@@ -57,7 +57,9 @@ class CheckpointWriter:
         self._others: IncrementalScan[SessionId] = IncrementalScan(CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
 
     def drop(self, session: SessionId) -> None:
-        """Forget what is known of the session's checkpoints: it is here no more. The changelog keeps them."""
+        """Forget which checkpoint of the session is durable, and that it has changed: it is here no more. The changelog
+        keeps its checkpoints, and the registry still notes those on which clients were answered.
+        """
         self._durable.pop(session, None)
         self._touched.discard(session)
 
@@ -78,9 +80,10 @@ class CheckpointWriter:
 
     def write(self, session: Session, on_done: OnDone) -> None:
         """Write the session's checkpoint to the changelog, as the session is now. The caller checks that the session is
-        served here.
+        served here, or was until the orderly end of the process.
 
-        One checkpoint of a session is under way at a time: calls meanwhile share the next one.
+        One checkpoint of a session is under way at a time: calls meanwhile share the next one. The frontiers of
+        best-effort receivers that have every entry are raised to the session's first.
 
         Args:
             on_done: called with None once the checkpoint is durable, or with the error; CheckpointOutdated: the

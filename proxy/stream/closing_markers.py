@@ -64,7 +64,7 @@ class ClosingMarkers:
 
     def attest_drained(self) -> None:
         """Attest, of each session that was served at the last marker, that its receivers have everything up to its
-        frontier then.
+        frontier then. A session that is not served here now is left out, and not counted in :attr:`undrained` any more.
 
         It is attested once all receivers of a session without gates have acknowledged the newest entry that is stored,
         which may be above the marker: while notifications keep coming faster than they are acknowledged, it is not.

@@ -53,7 +53,9 @@ class Coverage:
         """The number of the last catch-up request."""
 
     def watch(self, session: Session) -> None:
-        """Watch the session's gates and promises from now on, until all gates are open and all promises made."""
+        """Watch the session's gates from now on, until all of them are open, and have a promise made that may be due
+        (:meth:`Promises.watch`).
+        """
         self._gated[session.id] = session
         self._promises.watch(session)
 
@@ -96,7 +98,8 @@ class Coverage:
         """Open the session's gates that may open, and begin to fetch what is missing for others. DeliveryDue is
         reported if a gate has opened.
 
-        A shadow or a frozen session stays as it is; a session without gates counts as caught up.
+        A shadow or a frozen session stays as it is. A session without gates, or one that is here no more, counts as
+        caught up, and its gates are watched no more.
         """
         if self._sessions.get(session.id) is not session or not session.gates:
             if self._gated.get(session.id) is session:
@@ -294,7 +297,9 @@ class Coverage:
         """Close the session's gates of all origins of other sites. Call it when the session's interest was not
         registered all the time.
 
-        The log may have a hole that looks like silence (handover rule 9). Ended origins stay as they are.
+        The log may have a hole that looks like silence (handover rule 9). Of a gate that is closed already the kept
+        matches are dropped: they come by catch-up. Ended origins stay as they are, and no further gate of a shadow or a
+        frozen session is closed. The session is watched and marked as changed.
         """
         state = self._env.state
         for origin in state.frontier:

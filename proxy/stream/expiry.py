@@ -50,7 +50,12 @@ class Expiry:
             self._watched[session.id] = session
 
     def apply_policy(self, session: Session, policy: SessionPolicy) -> None:
-        """Set the policy of a session, in force at once; bounds of the queue that have changed are attested."""
+        """Set the policy of a session. The expiry is in force at once, the reliability from each receiver's next attach
+        on. Bounds of the queue that have changed are attested at once; entries beyond them are discarded by the next
+        :meth:`bound`.
+
+        The session is watched and marked as changed; the caller has the store write it.
+        """
         before = session.queue
         session.apply_policy(policy.expiry_s, policy.reliability, policy.queue)
         if policy.queue != before:
@@ -230,11 +235,14 @@ class Expiry:
     ) -> None:
         """Unregister a detached receiver, once the journal has that on record; entries kept for it alone go.
 
+        Note that the fact is attested at once: it stays on record, also where the receiver attaches again before the
+        journal has it.
+
         Args:
             cause: why its registration ends.
             reason: the same for people, where there is more to say.
-            on_done: called with True once the receiver is unregistered; False: it attached again, or the session is not
-                served here any more.
+            on_done: called with True once the receiver is unregistered; False: it attached again, was unregistered
+                meanwhile, or the session is not served here any more.
         """
         given = dict(self._env.frontier(session))
         self._output.journal.attest(
@@ -258,9 +266,11 @@ class Expiry:
     # ------------------------------------------------------------ sweeping
 
     def sweep(self, session: Session) -> None:
-        """Begin to remove stored entries that no subscription holds; one sweep of a session runs at a time.
+        """Begin to remove stored entries that no subscription holds, after times to live and deadlines were applied
+        (:meth:`expire`); one sweep of a session runs at a time.
 
-        They are attested first, and removed when the journal has that.
+        They are attested first, and removed when the journal has that. A sweep whose read of the store fails removes
+        nothing.
         """
         self.expire(session)
         session.retention.sweep_begins()

@@ -116,7 +116,9 @@ class LogEnds:
     # ------------------------------------------------------------ answering
 
     def peer_message(self, peer: ProxyId, message: LogEndMessage) -> None:
-        """Take a proxy's question or answer; an answer of a proxy that is not live is dropped."""
+        """Take a proxy's question or answer. An answer is dropped if the proxy is not live, or if it does not belong to
+        the last question to its site, asked by this incarnation and not answered yet.
+        """
         if isinstance(message, LogEndRequest):
             self._find_end(peer, message)
         elif (row := self._env.cluster.proxies.get(peer)) is not None:

@@ -25,18 +25,23 @@ class Persister:
         self._checkpoint_at = 0
 
     def drop(self, session: SessionId) -> None:
-        """Delete the session from the store at the next flush, and write no checkpoint of it any more."""
+        """Delete the session from the store at the next flush, and forget what is known of its checkpoints; the
+        changelog keeps them. The session must not be in the session table any more.
+        """
         self.store.drop(session)
         self.checkpoints.drop(session)
 
     def write(self, session: Session, on_done: OnDone) -> None:
-        """Write the session as it is now to store and changelog (handover rule 6).
+        """Write the session as it is now to store and changelog (handover rule 6). The caller checks that the session
+        is served here.
 
         Both: after a crash with the disk kept the store counts, without it the changelog. Where both have it, the
         registry notes the checkpoint as answered: a changelog that has lost it is found out by that (handover rule 19).
 
         Args:
-            on_done: called once both have answered: with None if both have the session, else with an error.
+            on_done: called once both have answered, with None if both have the session, else with the first error. It is
+                None, too, if the session has left this proxy while its checkpoint waited for another one. So the caller
+                looks whether the session is served here still.
         """
 
         def on_both_done(error: WaypostError | None) -> None:
@@ -59,7 +64,9 @@ class Persister:
         self.checkpoints.note_answered()
 
     def tick(self) -> None:
-        """Write what changed to the store, and the checkpoints and snapshots that are due to the changelog."""
+        """Write what changed to the store. Every `checkpoint_ms`, have the registry note answered checkpoints and,
+        under a lease that holds, write the checkpoints and the site's snapshot that are due.
+        """
         self.store.tick()
         now = self._env.time.now_ms
         if now >= self._checkpoint_at:

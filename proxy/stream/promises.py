@@ -54,7 +54,8 @@ class Promises:
 
         A promise is made durable, then attested, and only then are receivers told (proxy/core/durability_law.py).
         Nothing is promised while the session is not served here, its interest is not in the log, or no receiver is
-        attached. The session is watched no more.
+        attached. The session is watched no more, unless a promise waits for what a receiver has reported (at most
+        AHEAD_MS); where a promise could not be written, it is withdrawn, and the session is watched again.
         """
         self._unpromised.pop(session.id, None)
         if self._sessions.get(session.id) is not session:

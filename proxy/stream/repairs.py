@@ -25,7 +25,10 @@ class Repairs:
             self._output.append(Repaired(env.state.damaged))
 
     def next_deadline(self) -> int:
-        """Return when the next request is due, in ms of the engine's clock; NEVER: nothing is to be repaired."""
+        """Return when the next request is due, in ms of the engine's clock; NEVER: nothing is to be repaired, or there
+        is no lease. While the log is read again after a start, the time may be over, and :meth:`tick` still requests
+        nothing.
+        """
         return self._next_ms if self._is_wanted() else NEVER
 
     def _is_wanted(self) -> bool:

@@ -95,6 +95,9 @@ class StoreWriter:
     def save(self, on_done: OnDone) -> None:
         """Write what changed in all sessions; call `on_done` with None once the store has all as it is now, or with the
         error. What failed is written again with a later write.
+
+        While a write is under way, or the log is read again after a start, the write begins later. Entries that are
+        owed to receivers of best-effort events alone may stay in memory (:meth:`Session.unsaved`).
         """
         self._waiting.append(on_done)
         self.flush()
@@ -223,7 +226,10 @@ class StoreWriter:
             self.flush()
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        """Return when :meth:`tick` is due, in ms of the engine's clock; NEVER: nothing is to be written, or a write is
+        under way. While the log is read again after a start, the time may be over, and :meth:`tick` still writes
+        nothing.
+        """
         return self._flush_at if not self._saving and self._has_anything() else NEVER
 
     def _is_much(self) -> bool:

@@ -38,7 +38,9 @@ def may_follow(url: str, here: str) -> bool:
     """Tell whether a client at one address may go to another one that it was not given, but was told of there.
 
     It may not where that is no address of a proxy, or has a user, a password or a path; where it leads out of TLS; or
-    where it is the client's own machine, unless the client is there already: what listens there is another program.
+    where its host is on the loopback (:func:`is_loopback`), unless the client is there already: what listens there is
+    another program. An address that leads to the client's own machine in another way, by a name or as 0.0.0.0, is not
+    recognised.
     """
     parts, present = _split(url), _split(here)
     if not is_address(url) or parts is None or present is None or "@" in parts.netloc or parts.path.strip("/"):
@@ -58,7 +60,10 @@ def _split(url: object) -> SplitResult | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is on the loopback. A name other than localhost is not: it may resolve to any address."""
+    """Tell whether a host is written as an address of the loopback: localhost, 127.0.0.0/8 with four numbers, or ::1. A
+    name other than localhost is not: it may resolve to any address. Nor are 0.0.0.0, ::, 127.1 or ::ffff:127.0.0.1,
+    although a connection to them may stay on this machine.
+    """
     if host.lower() == "localhost":
         return True
     try:

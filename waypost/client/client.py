@@ -195,7 +195,9 @@ class Client:
 
     @property
     def trouble(self) -> str:
-        """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one."""
+        """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one, or none
+        was tried in vain yet.
+        """
         return self._transport.trouble
 
     # ------------------------------------------------------------ publishing
@@ -284,7 +286,7 @@ class Client:
         attributes.
 
         Returns when the proxy has sent all that it knows. Each call replaces the one before; without names, interest is
-        not asked for any more.
+        not asked for any more. A call that fails with NoAnswer or NoProxy stays requested: later connections ask again.
 
         Name all attributes that are going to be published, and ask :meth:`wanted` about each notification. A new
         subscription is known here some milliseconds after it is effective, or when a silent proxy was given up: a
@@ -296,10 +298,13 @@ class Client:
             insecure: the value of `insecure` that will be published with.
 
         Raises:
-            BadArgument: a name is no text, too long or empty, or there are too many names.
+            BadArgument: a name is no text, too long or empty, there are too many names, or `keys` or `insecure` is of
+                the wrong type.
             Refused: the client was not entered, or there are too many keys.
+            BadMessage: no proxy would accept the keys.
             NoAnswer, NoProxy: the interest was not known within `timeout_s` of the client.
-            Unreachable: the client was closed.
+            Unreachable: the client was closed before the call.
+            WaypostError: the error that ended the client.
         """
         check_keys(keys)
         flag(insecure, "insecure")
@@ -390,8 +395,9 @@ class Client:
         other addresses that it knows.
 
         Raises:
-            Refused: `url` is no ``ws://`` or ``wss://`` address.
+            Refused: `url` is no ``ws://`` or ``wss://`` address, or the client was not entered.
             Unreachable: this client is closed.
+            WaypostError: the error that ended the client.
         """
         check_address(url)
         self._check_open()

@@ -237,7 +237,9 @@ class Connector:
         self._open_at = self._attach_at = self._publish_at = self._measure_at = NEVER
 
     def step(self, input: Input, now_ms: int) -> list[Effect]:
-        """Handle one input; return the effects, to be performed in order. An input that comes too late has no effect.
+        """Handle one input; return the effects, to be performed in order. An input that does not fit the present state
+        has no effect, with two exceptions: a Lost always ends what the connector has, so it must be that of the present
+        connection, and an Opened after the connector has begun to close or was stopped is answered by Close.
 
         Args:
             input: what happened.

@@ -35,7 +35,9 @@ class Credentials:
 
     def access_requested(self, grants: Mapping[str, Granted]) -> None:
         """Record a requested change of the access, which may be in force from now on: the credential that follows from
-        it is the next one that :meth:`try_another` takes. `grants`: by principal.
+        it is the next one that :meth:`try_another` takes, unless it is known already; then the order stays as it was.
+        At most PASSWORDS_TRIED credentials are kept, the current one among them; the oldest of the others is forgotten.
+        `grants`: by principal.
         """
         following = self._following(grants)
         if following not in self._known:

@@ -459,11 +459,12 @@ class DeliveryState:
         return _saying(attestations)
 
     def partial_acks(self) -> list[Acknowledge]:
-        """Return messages with the attestations that were not sent yet, and with what the application has above all
-        deliveries that it has as a whole: the frontier in the middle of a delivery, or coordinates. Empty: there is
-        nothing to report.
+        """Return messages with what the application has above all deliveries that it has as a whole: the frontier in
+        the middle of a delivery, or coordinates; with them go the attestations that were not sent yet.
 
-        Call it after :meth:`acknowledge` and :meth:`attest`; what is returned counts as sent.
+        Call it after :meth:`acknowledge` and :meth:`attest`; what is returned counts as sent. Empty: the application
+        has no part of the first delivery that waits. Attestations may be unsent then all the same, of a delivery that
+        was kept over a :meth:`reset`; they go with the next message of :meth:`acknowledge` or :meth:`attest_now`.
         """
         if self._goes_by_attributes:
             return self._coordinate_acks()

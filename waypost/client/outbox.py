@@ -190,7 +190,8 @@ class Outbox:
             Refused: the outbox was not entered, or there are too many keys.
             LimitExceeded: more bytes would wait than the `max_bytes` of :func:`open_outbox`.
             StoreDamaged, StoreFailed: the disk does not take it.
-            Unreachable: the outbox was closed.
+            Unreachable: the outbox was closed before the call; or during it, then the notification may be in the file.
+            WaypostError: the error that has ended the outbox.
         """
         check_keys(keys)
         flag(insecure, "insecure")
@@ -213,7 +214,9 @@ class Outbox:
 
     @property
     def trouble(self) -> str:
-        """The reason why nothing is sent now; "": there is none."""
+        """The reason why nothing is sent now; "": there is none, or none is known, as while the first connection is
+        being opened.
+        """
         failure = self._disk_failure or self._sending_failure
         if failure is not None:
             return str(failure)
@@ -465,20 +468,20 @@ def open_outbox(
     """Return an outbox; entering it opens the file, or makes it.
 
     Args:
-        path: of the file. One process has it open at a time.
+        path: of the file. One outbox has it open at a time, in whichever process.
         producer: the name of the producer, in the ids of its notifications. The file has one, for ever; None: that of
             the file, which has to be there.
         max_bytes: the most that may wait, in bytes of encoded notifications.
-        on_event: called with each event (:data:`waypost.client.events.ClientEvent`), and with :class:`PostRefused`.
-        options: `proxy`, `token`, `tls`, as of :func:`waypost.produce`.
+        on_event: called with each event (:data:`waypost.client.events.ClientEvent`), and with :class:`PostRefused`. An
+            exception of it is dropped.
+        options: `proxy`, `roaming`, `token`, `tls`, as of :func:`waypost.produce`.
 
-    Raises (on entering):
-        BadArgument: there can be no file, it is no outbox, is that of another producer, or another process has it open.
-        NotFound: there is no file, and no producer is named.
-        StoreDamaged, StoreFailed: it cannot be read or written.
+    Raises (on entering): BadArgument: there can be no file, it is no outbox, is that of another producer, or is open
+    already, in this process or another one. NotFound: there is no file, and no producer is named. StoreDamaged,
+    StoreFailed: it cannot be read or written.
 
     Raises:
-        Refused: an argument is of the wrong type or out of its range.
+        Refused: an argument is of the wrong type or out of its range, or an address is not valid.
     """
     if not isinstance(path, Path):
         text(path, "path", 1, such_as="the path of a file")

@@ -222,7 +222,8 @@ class ClientProtocol:
         """Begin a new connection: greet, send every publish without an answer again, ask for interest again, and
         attach.
 
-        The messages are for :meth:`take_messages`. Messages that an earlier connection did not send are dropped.
+        The messages are for :meth:`take_messages`. Messages that an earlier connection did not send are dropped. An
+        exception of the application's `token` function comes out; then the connection is of no use.
         """
         self._greeted = self._resting = False
         self._rejected.clear()
@@ -400,10 +401,11 @@ class ClientProtocol:
 
     def detach(self) -> Detach:
         """Return the last message of this attachment, with the receiver's frontier; the caller sends it behind
-        :meth:`take_messages`.
+        :meth:`take_messages`. Call :meth:`flush_acks` first, of a receiver: only then the frontier and the attestations
+        have all that was returned.
 
-        Attestations of partly acknowledged deliveries are added to :meth:`take_messages`. The owner answers with Left,
-        which sets :attr:`is_left`.
+        While attached, the attestations that were made and not sent are added to :meth:`take_messages`. The owner
+        answers with Left, which sets :attr:`is_left`, here set to False.
         """
         self.is_left = False
         if self.attached:

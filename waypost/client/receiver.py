@@ -126,10 +126,13 @@ class Receiver(Client):
         """Delete the session, with all that is stored for any of its receivers, which are told; then close this
         receiver. After an error this receiver stays open.
 
+        A request without an answer stays: it is sent again at each later attach of this receiver, until it is answered.
+
         Raises:
             Forbidden: the access does not allow it.
-            NoAnswer, NoProxy: no answer came within `timeout_s`; the session may be deleted.
+            NoAnswer, NoProxy: no answer came within `timeout_s`; the session may be deleted, now or later.
             Refused, Unreachable: the receiver was not entered, or was closed.
+            WaypostError: the error that ended the session.
         """
         await self._request(RequestKind.DELETION, self._protocol.delete, "the session was not deleted")
         await self.close()
@@ -212,13 +215,16 @@ class Receiver(Client):
 
         Args:
             max_items: the most notifications to return, from 1; None: no bound.
-            manual_ack: acknowledge only by :meth:`acknowledge`. What is not acknowledged comes again after the next
-                attach. The proxy sends at most the `window` of :func:`attach` beyond the last acknowledgement.
+            manual_ack: do not acknowledge those returned before. What acknowledges them is :meth:`acknowledge`,
+                `wait_attested`, `close`, the end of the block without an exception, or a later call without
+                `manual_ack`. What is not acknowledged comes again after the next attach, and the proxy sends no more
+                than the window beyond the last acknowledgement.
 
         Raises:
             BadArgument: an argument is of the wrong type or out of range.
             Refused: the receiver was not entered.
-            StopAsyncIteration: this receiver was closed, or has deleted the session.
+            StopAsyncIteration: this receiver was closed, or has deleted the session, and nothing that has arrived is
+                left.
             WaypostError: the error that ended the session.
         """
         whole_or_none(max_items, "max_items", 1, MAX_ITEMS)
@@ -266,6 +272,9 @@ class Receiver(Client):
         """Acknowledge everything returned so far, and wait until a journal has the receiver's report (attestation) of
         all of it.
 
+        Note that the report about a delivery of which the application has only a part is not sent by this call. It goes
+        with the next acknowledgement: call :meth:`acknowledge` first, or the wait lasts until `timeout_s`.
+
         Args:
             timeout_s: the longest wait, in seconds.
 
@@ -299,7 +308,9 @@ class Receiver(Client):
         """Add a subscription; return its id once it is durable. For an id that exists, change its policy and its keys.
 
         For notifications of other sites the subscription becomes effective later: see :meth:`effective` and
-        :meth:`wait_effective`.
+        :meth:`wait_effective`. Have one call of :meth:`subscribe` or :meth:`unsubscribe` under way for an id at a time:
+        a second one replaces the request of the first, and both return the outcome of the second. A request without an
+        answer is sent again at each later attach of this receiver, until it is answered.
 
         Args:
             expression: in the subscription language (docs of :mod:`waypost.subscription`).
@@ -312,12 +323,13 @@ class Receiver(Client):
 
         Raises:
             SubscriptionError: the expression is not valid; `offset` says where.
-            Refused: an argument is not acceptable, or the session has another expression under this id, or a limit or
-                the access does not allow it; `code` and `field` say why.
+            Refused: an argument is not acceptable, the session has another expression under this id, a limit or the
+                access does not allow it, or the receiver was not entered; `code` and `field` say why.
             LogUnavailable, StoreFailed: the subscription could not be written. It may be in force all the same, until a
                 proxy that reads the written state serves the session: subscribe again under its id, or unsubscribe.
             Unreachable: no answer came within the `timeout_s` of :func:`waypost.attach`, or before the receiver was
-                closed; the subscription may be in force.
+                closed; the subscription may be in force, now or later.
+            WaypostError: the error that ended the session.
         """
         text(expression, "expression", 1, such_as=EXPRESSION)
         identity = SubscriptionId(_short(expression) if id is None else _checked_id(id, "id"))
@@ -348,13 +360,16 @@ class Receiver(Client):
                 first, and stay so if `subscribing` is refused.
 
         Raises:
-            BadArgument: these are no keys.
+            BadArgument: these are no keys; nothing is changed.
             Refused: there are too many keys, the session would have too many subscriptions or too large ones
-                (LimitExceeded), or was deleted (SessionDeleted), or the receiver was not entered. Nothing is changed.
+                (LimitExceeded), or was deleted (SessionDeleted), or the receiver was not entered, which only
+                `subscribing` needs. The keys of subscriptions are unchanged.
             Forbidden: the receiver may not subscribe.
             LogUnavailable, StoreFailed: the change could not be written; the keys may be in force.
-            NoAnswer, NoProxy: no answer came within `timeout_s`; the keys may be changed.
+            NoAnswer, NoProxy: no answer came within `timeout_s`; the keys may be changed, now or later, as the request
+                is sent again at each later attach.
             Unreachable: the receiver was closed; the keys may be changed.
+            WaypostError: the error that ended the session.
         """
         for field, keys in (("subscribing", subscribing), ("publishing", publishing)):
             if keys is not None:
@@ -374,16 +389,19 @@ class Receiver(Client):
         Every matching notification that was acknowledged to its producer before the call is still delivered, also after
         the call has returned. What is published after that is not. The call waits 5 s at most for a site to say how far
         its log goes. Of a site that did not say so in time, what has arrived by then is delivered; while the session's
-        owner is catching up with that site, so is what is published there later.
+        owner is catching up with that site, so is what is published there later. Have one call of :meth:`subscribe` or
+        :meth:`unsubscribe` under way for an id at a time: both get the outcome of the later one.
 
         Args:
             subscription: its id. One that the session does not know has ended already, and nothing is changed: so the
                 same may be asked twice.
 
         Raises:
-            Refused: the id is not valid, or the receiver may not change subscriptions.
+            Refused: the id is not valid, the receiver may not change subscriptions, or it was not entered.
             LogUnavailable, StoreFailed: the end could not be written; the subscription may have ended.
-            Unreachable: no answer came within `timeout_s`; the subscription may have ended.
+            Unreachable: no answer came within `timeout_s`, or the receiver was closed; the subscription may have ended,
+                or ends later, as the request is sent again at each later attach.
+            WaypostError: the error that ended the session.
         """
         identity = SubscriptionId(_checked_id(subscription, "subscription"))
         await self._ask(identity, lambda: self._protocol.unsubscribe(identity))
@@ -404,7 +422,7 @@ class Receiver(Client):
         """Return the offsets, by origin, above which the subscription is promised to be complete.
 
         An origin that is missing has no promise yet. After each attach all are missing until the proxy has stated its
-        promises again.
+        promises again. Note that the mapping is live until the next attach: copy it to keep it.
 
         Args:
             subscription: its id; an unknown one has no promises.
@@ -422,8 +440,10 @@ class Receiver(Client):
             origins: such as ``B/0``: the site and the number of its log's partition.
 
         Raises:
-            BadArgument: the id is no id, or the origins are no list of texts.
+            BadArgument: the id is no id, the origins are no list of texts, or one of them has no slash.
             NoAnswer, NoProxy: it did not become effective within the `timeout_s` of :func:`waypost.attach`.
+            Refused: the receiver was not entered.
+            Unreachable: the receiver was closed before the call.
             WaypostError: the error that ended the session.
         """
         _checked_id(subscription, "subscription")
@@ -451,11 +471,13 @@ class Receiver(Client):
         """Attach at the proxy at `url` from now on; the session is handed over to it.
 
         It returns at once. Where that proxy cannot be reached, or is of another federation, the client goes on at the
-        other addresses that it knows: :meth:`wait_attached` says which proxy it came to.
+        other addresses that it knows: :meth:`wait_attached` says which proxy it came to. :attr:`attached` is None until
+        then.
 
         Raises:
-            Refused: `url` is no ``ws://`` or ``wss://`` address.
+            Refused: `url` is no ``ws://`` or ``wss://`` address, or the receiver was not entered.
             Unreachable: this client is closed.
+            WaypostError: the error that ended the session.
         """
         await super().move(url)
         self.attached = None
@@ -466,7 +488,8 @@ class Receiver(Client):
 
         Raises:
             NoAnswer, NoProxy: that took longer than the `timeout_s` of :func:`waypost.attach`.
-            Unreachable: this receiver was closed.
+            Refused: the receiver was not entered.
+            Unreachable: this receiver was closed before the call.
             WaypostError: the error that ended the session.
         """
         await self._within(self._ready.wait, "the session could not be attached")

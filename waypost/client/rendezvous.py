@@ -115,10 +115,15 @@ class Offering(_Party):
         """Answer the requests that wait, and those to come, some at a time, until cancelled or until the session was
         closed.
 
-        A request is acknowledged when the answers of all requests of its batch are durable. Until then it comes again
-        to the next owner of this name.
+        A request is acknowledged when the answers of all requests of its batch are durable. Until then, and so after an
+        error, it comes again to the next owner of this name. Each call replaces what the session was asked for by
+        :meth:`waypost.Receiver.quench`.
 
         Raises:
+            Refused: the session was not entered, or a proxy has refused an answer.
+            NoAnswer, NoProxy: the interest of the requesters was not known within the `timeout_s` of
+                :func:`waypost.attach`; call it again.
+            Unreachable: the session was closed while it answered.
             WaypostError: the error that ended the session.
         """
         while True:
@@ -137,11 +142,12 @@ class Offering(_Party):
 
     async def withdraw(self) -> None:
         """Stop offering: delete the owner's session, with the requests that wait in it, and close it. Later requests do
-        not wait for the owner.
+        not wait for the owner. After an error the session stays open.
 
         Raises:
             Forbidden: the access does not allow it.
             NoAnswer, NoProxy: no answer came within `timeout_s`; the session may be deleted.
+            WaypostError: as :meth:`waypost.Receiver.delete` raises it.
         """
         await self.session.delete()
 
@@ -221,22 +227,26 @@ class RendezvousConsumer(_Party):
         """Request a resource; return the id of the rendezvous once the request is durable.
 
         The owner sends the resource when it is back; iterating over this consumer returns it. :attr:`known` tells
-        whether interest of an owner of that name was known: up to KNOWN_S seconds are waited for one, and then as long
-        as the publish takes.
+        whether interest of an owner of that name was known. The call waits for the proxy's interest, up to the
+        `timeout_s` of :func:`waypost.attach`; then up to KNOWN_S seconds for that of the owner; and then as long as the
+        publish takes. It replaces what the session was asked for by :meth:`waypost.Receiver.quench`.
 
         Args:
             owner: the name of its :func:`offer`.
             path: of the resource, as its owner understands it.
-            id: of the rendezvous; None: a new one. A request that is repeated under its id is answered once.
+            id: of the rendezvous; None: a new one. The owner answers each request, also one that is repeated under its
+                id; this consumer returns one of the answers.
             max_bytes: in bytes, from 1 to MAX_RESOURCE_BYTES; the owner refuses to send a larger resource.
             key: the public form of the owner's key: nobody else can read the request. None: the request is not
                 protected.
 
         Raises:
-            Refused: the path or a name is too long, or the key is no key.
+            Refused: the path or a name is too long, the key is no key, the consumer was not entered, or a proxy has
+                refused the request.
             BadArgument: an argument is of a wrong type, or `max_bytes` out of its bounds.
-            NoAnswer, NoProxy: interest was not known in time.
+            NoAnswer, NoProxy: interest was not known in time; the request was not sent.
             Unreachable: the client is closed.
+            WaypostError: the error that ended the session.
         """
         request = Request(
             id=uuid4().hex if id is None else id,
@@ -349,21 +359,22 @@ async def request(
     requester: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any
 ) -> tuple[str, bool]:
     """Send one request for a resource, wait until it is durable, and leave. A :class:`RendezvousConsumer` of the same
-    name receives the answer: one that is running, which goes on, or a later one.
+    name receives the answer: one that is running, which goes on, or a later one. Where there is no session of that
+    requester yet, it is made, and stays for the answer.
 
     Args:
         requester: the name for which the answer waits (:func:`connect_rendezvous`).
         owner: the name of its :func:`offer`.
         path: of the resource, as its owner understands it.
         owner_key: the public form of the owner's key; None: the request is not protected.
-        options: of :func:`connect_rendezvous`.
+        options: of :func:`connect_rendezvous`, but not `receiver`, `reliability`, `create` or `state`.
 
     Returns:
         The id of the rendezvous, and whether interest of an owner of that name was known
-        (:attr:`RendezvousConsumer.known`).
+            (:attr:`RendezvousConsumer.known`).
 
     Raises:
-        Refused: the path or a name is too long, a key is no key, or the session was refused.
+        Refused: the path or a name is too long, a key is no key, or the session or the request was refused.
         NoAnswer, NoProxy: no proxy let the client in, or interest was not known in time.
     """
     check_name(requester, "requester")

@@ -151,11 +151,15 @@ class ProxyChooser:
         return len(self._proxies()) > 1
 
     def avoids_all(self, now_ms: int) -> bool:
-        """Tell whether no known proxy has let the client in lately; `now_ms` is of the connector's clock."""
+        """Tell whether every known proxy is avoided now (:meth:`avoids`), or none is known; `now_ms` is of the
+        connector's clock.
+        """
         return all(self.avoids(url, now_ms) for url in self._proxies())
 
     def replace_found(self, proxies: Sequence[ProxyAddress]) -> None:
-        """Replace the proxies that the client was given, or has found before, by those that it has found now."""
+        """Replace the proxies that the client was given, or has found before, by those that it has found now, without
+        those whose address is none. What is remembered of addresses that are not known any more is forgotten.
+        """
         self._given = {proxy.url: proxy for proxy in proxies if is_address(proxy.url)}
         self._forget_unknown()
 
@@ -199,8 +203,8 @@ class ProxyChooser:
             self._here, self._here_since_ms, self._confirmed = url, now_ms, 0
 
     def on_refused(self, url: str, now_ms: int) -> None:
-        """Note that the client was not let in at this address. It is avoided: for the policy's `hold_s` at first, and
-        twice as long each time after that, up to AVOIDED_HOLDS times as long.
+        """Note that the client was not let in at this address. It is avoided: for the policy's `hold_s` at first, but
+        LEAST_AVOIDED_S at least, and twice as long each time after that, up to AVOIDED_HOLDS times as long as at first.
 
         Args:
             url: the address.
@@ -212,8 +216,8 @@ class ProxyChooser:
         self._avoided[url] = (now_ms + pause_ms, pause_ms)
 
     def avoids(self, url: str, now_ms: int) -> bool:
-        """Tell whether the proxy at this address has not let the client in lately; `now_ms` is of the connector's
-        clock.
+        """Tell whether the proxy at this address is avoided: it did not let the client in (:meth:`on_refused`), and the
+        pause for that is not over. False for one that was not tried. `now_ms` is of the connector's clock.
         """
         return url in self._avoided and now_ms < self._avoided[url][0]
 
@@ -255,10 +259,13 @@ class ProxyChooser:
         return sorted(every, key=lambda url: self.avoids(url, now_ms))
 
     def nearer(self, here: str, round_trips: Mapping[str, float], now_ms: int) -> str | None:
-        """Return the address of the proxy to move to after a measurement; None: the client stays.
+        """Return the address of the proxy to move to after a measurement; None: the client stays. Call it once for each
+        measurement: it counts those in a row by which another proxy is nearer, and remembers the round trips as
+        :meth:`order` does.
 
         The first measurement after a proxy has named others decides at once: the client may have come to that proxy
-        because it knew no other. A present proxy that has not answered is far away.
+        because it knew no other. A present proxy that has not answered is far away. Where an address is returned, the
+        count and the client's stay begin anew: the caller has to move.
 
         Args:
             here: the address of the present connection.

@@ -26,11 +26,16 @@ OTHERS_S = 0.5
 
 
 async def round_trips(addresses: Sequence[str], security: Callable[[str], ssl.SSLContext | None]) -> dict[str, float]:
-    """Return the round trip to each address that answers in time, in milliseconds.
+    """Return the shortest round trip to each address that has answered a ping in time, in milliseconds; an address that
+    does not answer, or cannot be reached, is left out.
+
+    The call ends when all are measured; or when for ANSWER_S seconds no measurement has ended, or for OTHERS_S seconds
+    once an address has answered and a measurement has ended.
 
     Args:
         addresses: of proxies, ``ws://host:port``. They are measured side by side.
-        security: returns the TLS context for an address; None: it is no ``wss://`` one. It may raise BadConfiguration.
+        security: returns the TLS context for an address; None: it is no ``wss://`` one. It may raise BadConfiguration;
+            the address is left out then.
     """
     found: dict[str, float] = {}
     running = {asyncio.create_task(_measure(url, security, found), name=f"round trip to {url}") for url in addresses}

@@ -99,7 +99,9 @@ class Transport:
 
     @property
     def trouble(self) -> str:
-        """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one."""
+        """The reason why there is no connection, as a suffix of an error message (": ..."); "": there is one, or none
+        was tried in vain yet. It stays while the next connection is being opened.
+        """
         return self._connector.trouble
 
     def flush_soon(self) -> None:
@@ -113,13 +115,15 @@ class Transport:
         self._step(MoveTo(url))
 
     async def leave(self, detach: Detach) -> bool:
-        """Send what is unsent, then the detach, and close the connection; wait for the answer for at most DETACH_S.
+        """Send the messages that the protocol has ready, then the detach, and close the connection; wait for the answer
+        for at most DETACH_S. Publishes that were not flushed (:meth:`ClientProtocol.flush`) stay unsent.
 
         Args:
             detach: the protocol's last message, from :meth:`ClientProtocol.detach`.
 
         Returns:
-            Whether the proxy that serves the session has confirmed the detach. False without a connection.
+            Whether the proxy that serves the session has confirmed the detach. False without a connection, and for a
+                producer.
         """
         socket = self._socket
         if socket is None:

@@ -57,7 +57,8 @@ class Statement:
     def missing(self) -> list[str]:
         """Return the places, sorted and in words, in which the message has to be durable by law, and is not.
 
-        Empty: the law (`proxy/core/durability_law.py`) is kept, or demands nothing of such a message.
+        Empty if the law (`proxy/core/durability_law.py`) is kept, or demands nothing of such a message. Store and
+        changelog count as kept where the session was deleted meanwhile.
         """
         law = LAW.get(type(self._message), frozenset())
         return sorted(where.value for where in law if not self._is_durable(where))

@@ -167,7 +167,10 @@ class Invariants:
         """Check a fact when a proxy makes it; a breach becomes a violation of the world.
 
         A proxy that releases a session is not its owner at that very epoch, by the registry; policy removes only what
-        it may; and an epoch of a session begins once.
+        it may; an epoch of a session begins once; an owner that did not make the session serves it in no later
+        generation than before, unless it was deleted; and what policy has decided at a handover's cut holds at the next
+        owner. A session that is made anew after the registry lost its row counts as deleted: its clients are owed
+        nothing of what was published so far.
 
         Raises:
             KeyError: the fact removes a notification that was never published.

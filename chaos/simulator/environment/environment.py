@@ -167,14 +167,16 @@ class Process(ABC):
     def receive_event(self, event: RegistryEvent) -> None:
         """Have the registry's watch bring the process an event that concerns no link: later, behind all earlier ones.
 
-        A process that ends before, or whose watch is broken then, does not get it.
+        A process does not get it if it has ended or is ending by then, if its watch is broken then, or if the watch has
+        reported all rows since.
         """
 
     @abstractmethod
     def receive_tree_event(self, event: RegistryEvent) -> None:
         """Have the registry's watch bring the process an event of links or their tree: later, behind all earlier ones.
 
-        A process that ends before, or whose watch is broken then, does not get it.
+        A process does not get it if it has ended or is ending by then, if its watch is broken then, or if the watch has
+        reported all rows since.
         """
 
     @abstractmethod
@@ -262,10 +264,12 @@ class Process(ABC):
         """
 
     def stalls(self, action: Callable[[], None]) -> bool:
-        """Keep `action` until the stall is over, if the process is stalled now; return whether it is.
+        """Keep `action` until the stall is over, if the process is stalled now, or kept actions are still waiting;
+        return whether it was kept.
 
-        True: the caller returns without doing anything. Kept actions are called in their order, at the end of the
-        stall. False: `action` is not called.
+        If it was, the caller returns without doing anything. Kept actions are called in their order, at the end of the
+        stall, also if the process has ended meanwhile. If it was not kept, `action` is not called by this. While kept
+        actions are performed, nothing is kept, even if one of them stalls the process again.
         """
         wait = self.stalled_until - self.world.clock.time_ms
         self.still = wait > 0 or bool(self._stalled)
@@ -320,7 +324,11 @@ class Listener(Protocol):
         """Origin -> the offset from which on the client is owed notifications; None: it was never let in."""
 
     def reset(self) -> None:
-        """Forget all requests of the client, of which nothing is owed any more: its session was deleted."""
+        """Forget all requests of the client, of which nothing is owed any more: its session was deleted.
+
+        It counts as never let in, and as one that has not been told of the deletion. What was noted of the access to
+        the session is forgotten too.
+        """
 
 
 class Environment(Kernel):
@@ -447,7 +455,9 @@ class Environment(Kernel):
         return {log.origin: log for log in self.logs.values()}
 
     def lengths(self) -> dict[Origin, int]:
-        """Return origin -> the offset below which all was published so far; a huge one for origins that have ended."""
+        """Return origin -> the offset below which all was published so far; a huge one, 1 << 60, for origins that have
+        ended or have lost notifications with the end of their log.
+        """
         present = {origin: len(log) for origin, log in self.logs_by_origin.items()}
         ended = {at.origin: 1 << 60 for at in self.published if at.origin not in present or at in self.lost}
         return present | ended

@@ -241,12 +241,13 @@ class PlainRegistry:
         return self.owners.get(session) or without_row(self.generation_floor)
 
     def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        """Remove the rows of deleted sessions that are still as given; each removal adds an event for the watches.
+        """Remove the rows of deleted sessions that are still as given, with the noted ranks of their checkpoints; each
+        removal adds an event for the watches.
 
-        The floor rises to the generations of all given rows (:meth:`owner`).
+        The floor rises to the generations of all given rows (:meth:`owner`), also of those that stay.
 
         Args:
-            deleted: session -> its row as it is expected to be; a row that has changed stays.
+            deleted: session -> its row as it is expected to be; a row that has changed, or is not a deleted one, stays.
         """
         self.generation_floor = max([self.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
@@ -302,7 +303,8 @@ class PlainRegistry:
         self.events.append(ProxyUp(row))
 
     def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
-        """Let the lease of an incarnation end at `until_ms` instead.
+        """Let the lease of an incarnation end at `until_ms` instead. Call :meth:`expire` before: a lease whose time is
+        over counts until then.
 
         Returns:
             False, and nothing is changed: the lease has ended, or another incarnation has taken the place of this one.
@@ -374,7 +376,8 @@ class PlainRegistry:
         return max(known[1] if known else 0, self.forgotten.get((proxy, incarnation), 0))
 
     def elect(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
-        """Make an incarnation the leader of a link, unless another one with a lease leads the link.
+        """Make an incarnation the leader of a link, unless another one with a lease leads the link. Call :meth:`expire`
+        before: a lease whose time is over counts until then.
 
         An election adds an event for the watches.
 
@@ -383,7 +386,7 @@ class PlainRegistry:
             incarnation: proxy and incarnation of the candidate.
 
         Returns:
-            The link's epoch, which grows with each election, also of the same leader. None: another incarnation leads
+            The link's epoch, which grows with each election, also of the same leader; None if another incarnation leads
                 the link, or this one has no lease.
         """
         leader, epoch = self.leaders.get(link, (None, 0))
@@ -482,7 +485,10 @@ class PlainStore:
     """Entries with a flipped bit."""
 
     def damage(self, pick: int) -> bool:
-        """Flip a bit in one entry, so that every read that comes upon the entry raises StoreDamaged.
+        """Flip a bit in one entry, so that each :meth:`entries` that looks at the entry raises StoreDamaged; other
+        reads do not notice.
+
+        Note that the damage goes by session and number: it also hits an entry that takes the place of this one later.
 
         Args:
             pick: any number, which picks the entry.
@@ -549,14 +555,15 @@ class PlainStore:
         return Restored(*self.site_checkpoint, self.site, sessions, policed)
 
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
-        """Return up to `limit` stored entries of a session with a number above `after`, in order; empty: none follow.
+        """Return up to `limit` stored entries of a session with a number above `after`, in order; empty: none follow
+        but such as `passing` leaves out.
 
         Args:
             session: whose entries they are.
             after: the number above which the entries begin.
             limit: the most entries to return.
-            passing: entries at or below this frontier are left out, except the last one that this read looks at: fewer
-                than `limit` do not mean that no others follow.
+            passing: entries at or below this frontier are left out, except the last one that this read looks at, if
+                others follow. So fewer than `limit` do not mean that it was the end.
 
         Raises:
             StoreDamaged: an entry that this read looks at has a flipped bit.

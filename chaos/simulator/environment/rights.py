@@ -34,7 +34,11 @@ class Rights:
         self._may_be.setdefault(session, [{}]).append(grants)
 
     def confirmed(self, session: str, grants: Grants) -> None:
-        """Note that the access `grants` of the session is in force, and none that was requested before it."""
+        """Note that the access `grants` of the session is in force, and no other that was noted before this call.
+
+        An access that another client requested meanwhile is forgotten too, although it may be in force: only one client
+        of a session may have a request under way.
+        """
         self._may_be[session] = [grants]
 
     def forget(self, session: str) -> None:

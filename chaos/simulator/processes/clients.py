@@ -339,7 +339,8 @@ class Client:
         """End the program of the client with all that it knew, its delivery state too, and begin another run of it.
 
         The new run stays away until :meth:`go`, and then subscribes as the earlier one did. Nothing happens to a client
-        that has left for good, or waits for the answer to a request.
+        that leaves or has left for good, whose library has stopped, that waits for the answer to a request, or that has
+        not been told that its session was deleted.
         """
         if self.open or self.changing is not None or self.unaware or self.forgotten or self.stopped:
             return
@@ -609,7 +610,8 @@ class Client:
     ) -> None:
         """Ask for a subscription, or for a change of the one of this name, and note what is owed by it.
 
-        The answer takes the name from :attr:`open`; a write that failed is asked for again.
+        The answer takes the name from :attr:`open`; a write that failed is asked for again. The name must not be one
+        that has ended, which would still count as ended: :meth:`subscribe_again` takes that.
 
         Args:
             subscription: its name in the session.
@@ -686,7 +688,11 @@ class Client:
         self._speak()
 
     def reset(self) -> None:
-        """Forget all requests of the client, of which nothing is owed any more: its session was deleted."""
+        """Forget all requests of the client, of which nothing is owed any more: its session was deleted.
+
+        It counts as never let in, and as one that has not been told of the deletion. What was noted of the access to
+        the session is forgotten too.
+        """
         if self.runs[-1].deleted_at is None:
             self.runs[-1].deleted_at = len(self.delivered)
         self.unaware = True
@@ -697,7 +703,9 @@ class Client:
         self.world.rights.forget(self.session or "")
 
     def unsubscribe(self, subscription: str) -> None:
-        """Ask for a subscription to end, and note what was published before, which is still owed."""
+        """Ask for a subscription to end. What was published before, which is still owed, is noted at the first request,
+        if the client is connected to a proxy that serves the session.
+        """
         is_first = subscription not in self.ended
         self.ended.add(subscription)
         self.open.add(subscription)

@@ -106,7 +106,9 @@ class PerformingProcess(Process):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin a process of this proxy, with what its store has; not if its site has ended for good."""
+        """Begin a process of this proxy, which must be down, with what its store has; not if its site has ended for
+        good.
+        """
 
     @abstractmethod
     def crash(self, *, disk_lost: bool = False) -> None:

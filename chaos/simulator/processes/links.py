@@ -228,7 +228,8 @@ class Link:
         return self.cut_records if isinstance(message, LinkRecords | LeaseGranted) else self.cut_answers
 
     def lose(self) -> None:
-        """Break every connection of the link: of what is on its way, about half still arrives.
+        """Break every connection of the link: of what is on its way, about half still arrives; in a world without a
+        seed all of it.
 
         Later messages go over new connections, and may overtake that.
         """

@@ -378,8 +378,10 @@ class Node(PerformingProcess):
     def read(self) -> None:
         """Step the engine with the next records of the site's log, and schedule the next read as long as there are any.
 
-        Nothing is read if the process is down or ending, or the log was not compared since it was out of reach. A log
-        that is not what was read of it restarts the process; one whose beginning is gone crashes it.
+        Nothing is read if the process is down or ending, the log's stream is not open, or the log was not compared
+        since it was out of reach; by the world's faults the stream breaks instead, and is opened again later. A stalled
+        process reads when the stall is over. A log that is not what was read of it restarts the process; one whose
+        beginning is gone crashes it.
         """
         self._will_read = False
         if self.engine is None or self.leaving or (self.still and self.stalls(self.read)):
@@ -555,7 +557,8 @@ class Node(PerformingProcess):
     def receive_event(self, event: RegistryEvent) -> None:
         """Have the registry's watch bring the process an event that concerns no link: later, behind all earlier ones.
 
-        A process that ends before, or whose watch is broken then, does not get it.
+        A process does not get it if it has ended or is ending by then, if its watch is broken then, or if the watch has
+        reported all rows since.
         """
         revision = self.world.revision
 
@@ -569,7 +572,8 @@ class Node(PerformingProcess):
     def receive_tree_event(self, event: RegistryEvent) -> None:
         """Have the registry's watch bring the process an event of links or their tree: later, behind all earlier ones.
 
-        A process that ends before, or whose watch is broken then, does not get it.
+        A process does not get it if it has ended or is ending by then, if its watch is broken then, or if the watch has
+        reported all rows since.
         """
         revision, world = self.world.tree_revision, self.world
         now, away = world.clock.time_ms, max(self.deaf_until, world.registry_away_until)

@@ -164,7 +164,8 @@ def _aim(rng: random.Random, script: list[Step], actions: list[str]) -> None:
 
 
 def with_graph(run: Schedule) -> Schedule:
-    """Return a copy of a schedule on three to five sites, where links are cut for good and sites end for good.
+    """Return a copy of a schedule on three to five sites, with up to two new steps: a link is cut for good, or a site
+    ends for good.
 
     Sites, links and the new steps are drawn by the schedule's seed.
     """

@@ -134,6 +134,10 @@ class Scenario:
         Raises:
             KeyError: there is no such directive, client, proxy or site.
             AssertionError: the first directive is not `sites`, or a directive cannot be performed now.
+            ValueError: an argument is no number, or there are too few or too many.
+            IndexError: an argument is missing.
+            TypeError: an argument is missing, or is one too many.
+            WaypostError: an option of `client` is not valid.
         """
         return "\n\n".join(self._block(block) for block in text.strip().split("\n\n")) + "\n"
 
@@ -157,7 +161,12 @@ class Scenario:
     # ------------------------------------------------------------ the world
 
     def do_sites(self, rest: str, words: list[str]) -> None:
-        """Perform `sites A: a1 a2 / B: b1` (`rest`: its arguments): make the world, with a producer at each proxy."""
+        """Perform `sites [small] [in a line] A: a1 a2 / B: b1` (`rest`: its arguments): make the world, let 400 ms
+        pass, and add a producer at each proxy.
+
+        With `small`, bounds of copies and of memory are small; with `in a line`, each site has links to the sites
+        before and behind it alone, else to all others.
+        """
         sites = {}
         small, rest = rest.startswith(SMALL), rest.removeprefix(SMALL)
         line = rest.startswith(IN_A_LINE)
@@ -216,11 +225,11 @@ class Scenario:
     # ------------------------------------------------------------ clients
 
     def do_client(self, rest: str, words: list[str]) -> None:
-        """Perform `client NAME SESSION at PROXY [OPTION=VALUE ...]` (`words`: its arguments): add a client.
+        """Perform `client NAME SESSION at PROXY [OPTION[=VALUE] ...]` (`words`: its arguments): add a client.
 
-        100 ms pass, in which the client can attach. Options: window, expiry, receiver-expiry, reliability, queue,
-        discard, order, polls, roams, ahead, as, password, receiver, version; the table of directives, at the top of
-        this module, explains each.
+        100 ms pass, in which the client can attach. The options are window, expiry, receiver-expiry, reliability,
+        queue, discard, order, polls, roams, ahead, as, password, receiver, version; the table of directives, at the top
+        of this module, explains each. Any other option, and an unknown reliability, are ignored.
         """
         name, session, _, proxy, *more = words
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
@@ -264,7 +273,9 @@ class Scenario:
     def do_subscribe(self, rest: str, words: list[str]) -> None:
         """Perform `subscribe CLIENT ID [OPTION ...] EXPRESSION`: have the client ask for a subscription.
 
-        Options: ``ttl=SECONDS``, ``max=COUNT``, ``key=NAME``, and ``secure``: nothing where no keys meet.
+        The options are ``ttl=SECONDS``, ``max=COUNT``, ``key=NAME``, and ``secure`` (nothing where no keys meet). For
+        an ID that the client has subscribed, expression, policy and keys are replaced, by none where no option says so;
+        an ID that has ended must not be used again.
 
         Args:
             rest: the arguments.
@@ -333,6 +344,8 @@ class Scenario:
     def do_forget_state(self, rest: str, words: list[str]) -> None:
         """Perform `forget-state CLIENT` (`words`: its argument): end the client's program, which stays away, with all
         that it knew.
+
+        Nothing happens to a client that waits for an answer, or for another reason of :meth:`Client.lose_state`.
         """
         self.world.clients[words[0]].lose_state()
 
@@ -341,7 +354,9 @@ class Scenario:
     def do_lose(self, rest: str, words: list[str]) -> None:
         """Perform `lose WHAT [TIMES]` (`words`: its arguments): lose the next TIMES messages, by default one.
 
-        WHAT is the name of a handover message, `answer PROXY` (the registry's) or `put PROXY` (into its changelog).
+        WHAT is the name of a handover message or of a message of links, `answer PROXY` (the registry's, to a request
+        that writes) or `put PROXY` (into its changelog). Handover messages that go over a connection (`line`) are not
+        lost.
         """
         times = int(words.pop()) if words[-1].isdigit() else 1
         self.world.lose_next[" ".join(words)] += times
@@ -351,7 +366,9 @@ class Scenario:
         self.world.repeat(rest)
 
     def do_stall(self, rest: str, words: list[str]) -> None:
-        """Perform `stall PROXY MS` (`words`: its arguments): keep all claims of the proxy under way for MS ms."""
+        """Perform `stall PROXY MS` (`words`: its arguments): keep all requests by which the proxy writes rows of
+        sessions under way until MS ms from now; requests that are under way already are not kept.
+        """
         self.world.stalled[words[0]] = self.world.clock.now_ms() + int(words[1])
 
     def do_slow(self, rest: str, words: list[str]) -> None:
@@ -375,7 +392,9 @@ class Scenario:
         self.world.nodes[words[0]].deaf_until = self.world.clock.now_ms() + int(words[1])
 
     def do_part(self, rest: str, words: list[str]) -> None:
-        """Perform `part P Q MS` (`words`: its arguments): lose all handover messages between two proxies for MS ms."""
+        """Perform `part P Q MS` (`words`: its arguments): lose all handover messages between two proxies for MS ms,
+        unless these go over a connection (`line`, `version`, `strange`).
+        """
         one, other, for_ms = words
         self.world.part(one, other, int(for_ms))
         self.world.part(other, one, int(for_ms))
@@ -438,12 +457,16 @@ class Scenario:
         self.world.nodes[words[0]].clock.skew_ms = int(words[1])
 
     def do_cut(self, rest: str, words: list[str]) -> None:
-        """Perform `cut [SITE SITE]`: cut the link between two sites, or all links, in both directions."""
+        """Perform `cut [SITE SITE]`: cut the link between two sites, or all links, in both directions. Nothing happens
+        if the two have no link.
+        """
         for link in self._links_between(words):
             link.set_cut(records=True, words=True)
 
     def do_heal(self, rest: str, words: list[str]) -> None:
-        """Perform `heal [SITE SITE]`: end the cuts of the link between two sites, or of all links."""
+        """Perform `heal [SITE SITE]`: end the cuts of the link between two sites, or of all links. Nothing happens if
+        the two have no link.
+        """
         for link in self._links_between(words):
             link.set_cut(records=False, words=False)
 
@@ -451,9 +474,11 @@ class Scenario:
         return [link for link in self.world.links if not sites or {link.near, link.far} == set(sites)]
 
     def do_lose_end(self, rest: str, words: list[str]) -> None:
-        """Perform `lose-end SITE N` (`words`: its arguments): let the site's log lose its last N records.
+        """Perform `lose-end SITE N` (`words`: its arguments): let the site's log lose its last N records, but for the
+        first one that the log has.
 
-        The log goes away now, and comes back without these records LOG_AWAY_MS later.
+        The log goes away now, and comes back without these records LOG_AWAY_MS later; or whole, where nobody could
+        notice the loss (:meth:`World.lose_end`).
         """
         self.world.lose_end(SiteId(words[0]), int(words[1]))
 
@@ -505,6 +530,10 @@ def run_file(path: Path, *, rewrite: bool) -> tuple[str, str]:
         OSError: the file cannot be read or written.
         KeyError: as :meth:`Scenario.run`.
         AssertionError: as :meth:`Scenario.run`.
+        ValueError: as :meth:`Scenario.run`.
+        IndexError: as :meth:`Scenario.run`.
+        TypeError: as :meth:`Scenario.run`.
+        WaypostError: as :meth:`Scenario.run`.
     """
     expected = path.read_text()
     found = Scenario().run(expected)

@@ -101,11 +101,14 @@ class Schedule:
     def play(self, script: list[Step] | None = None, world: World | None = None) -> tuple[World, list[str]]:
         """Play the schedule, end all faults, and return the world at its end, and the violations of the verdict.
 
+        The first receiver attaches at a proxy named a1, which the schedule must have.
+
         Args:
             script: steps to play in place of its own; None: its own.
             world: at its beginning, as :meth:`world` returns it; None: a new one.
 
         Raises:
+            KeyError: a step's action is in neither ACTIONS nor PUBLISHES, or there is no proxy a1.
             Exception: a fault of the engine.
         """
         world = world or self.world()

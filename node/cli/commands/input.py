@@ -20,7 +20,7 @@ def notification_from_text(text: str) -> Notification:
 
     Raises:
         BadNotification: the text is no JSON object, or no notification; `field` names the attribute.
-        BadMessage: it has a number that no type holds, or is nested too deeply.
+        BadMessage: it has a number that no type holds, or one name twice in an object, or is nested too deeply.
     """
     try:
         return notification_from_json(read_json(text))

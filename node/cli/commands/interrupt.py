@@ -128,6 +128,11 @@ def run(command: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine in an event loop of its own, and return its result. Call it in the main thread, where
     no loop runs.
 
+    The first Ctrl-C or SIGTERM cancels the coroutine, or breaks off what it blocks in (:func:`blocking`). A second one
+    ends the process at once (:func:`end_at_once`), also when this function has returned; and so does the loop,
+    ORDERLY_END_S seconds after the first one. While this function runs, it uses SIGUSR1 and the wake-up descriptor of
+    signals.
+
     Raises:
         KeyboardInterrupt: Ctrl-C has cancelled the coroutine, and it has ended in order.
         SystemExit: so has SIGTERM; the status is TERMINATED.

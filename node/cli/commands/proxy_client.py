@@ -76,7 +76,9 @@ def request(proxy: str, path: str, body: object | None = None, *, post: bool = F
     Raises:
         WaypostError: the error that the proxy answers with.
         BadConfiguration: the proxy is at wss://, and a file that the environment names for TLS cannot be used.
-        Unreachable: the proxy does not answer within ANSWER_S seconds, or what answers is no proxy.
+        Unreachable: the connection cannot be made, a part of the answer does not come within ANSWER_S seconds, or the
+            answer is no JSON; what was requested may be done.
+        http.client.HTTPException: what answers there does not speak HTTP, or ends in the middle of its answer.
     """
     url = "http" + proxy.removeprefix("ws") + path
     data = None if body is None else json.dumps(body).encode()

@@ -198,6 +198,7 @@ async def post(
     token: Callable[[], str],
 ) -> None:
     """Write notifications into an outbox, print their sequence numbers, and send on what waits, for SENT_S seconds.
+    Those that were refused for good, also by earlier calls, are listed on stderr, and stay in the file.
 
     That some still wait is no error where something was posted: it is safe.
 
@@ -212,6 +213,9 @@ async def post(
 
     Raises:
         NotFound: there is no outbox.
+        Refused: the file is no outbox, is another producer's or open already, a notification is not valid, or more
+            would wait than the outbox may hold. Those before it are posted.
+        StoreDamaged, StoreFailed: the disk does not take them, or returns other data than was written.
         Unreachable: nothing is posted, and some still wait after SENT_S seconds.
     """
     async with waypost.open_outbox(path, producer, proxy=proxy, token=token) as outbox:

@@ -73,12 +73,14 @@ async def receive(
 ) -> None:
     """Print the notifications that match an expression, one a line; events of the connection go to stderr.
 
+    A named session, and its subscription, stay at the end.
+
     Args:
         expression: what to receive; None: what the session subscribes to already.
         session: its name; None: a session of our own, which is deleted at the end.
         receiver: its name in the session.
         count: end after so many notifications; 0: go on.
-        wait_s: end after so many seconds; 0: go on.
+        wait_s: end by WaitedInVain after so many seconds; 0: go on.
         form: a format string with attributes as {name}; None: all attributes.
         proxy: the URL of a proxy; None: one found by mDNS.
         as_json: whether lines are JSON.
@@ -98,7 +100,10 @@ async def receive(
         NotFound: there is no expression, and the session does not exist, or has no subscription.
         Refused: `form` is no format, or does not fit a notification; or the proxy refuses the attach or the
             subscription.
-        WaitedInVain: `wait_s` are over.
+        NoAnswer, NoProxy: no proxy lets this receiver in within ATTACH_S seconds, or `wait_s` if that is less, or none
+            answers the subscription so soon.
+        WaitedInVain: `wait_s` are over, and fewer than `count` came.
+        WaypostError: the error that ended the session.
     """
     if expression is not None:
         parsed(expression, as_json=as_json)

@@ -28,13 +28,15 @@ async def offer(
     Args:
         name: of the owner.
         proxy: the URL of a proxy; None: one found by mDNS.
-        key: the owner's raw key, scheme sha256-consumer; None: requests are not encrypted to it.
+        key: the owner's raw key, scheme sha256-consumer: only requests that are protected by its public form are
+            answered; None: all are. Nothing is encrypted.
         token: returns the token to attach with; "": none.
         as_json: whether the line about each request is JSON.
 
     Raises:
         NotFound: `folder` is no folder.
         ReceiverTaken: somebody else has begun to offer under this name.
+        WaypostError: no proxy lets the owner in, or as :meth:`waypost.client.rendezvous.Offering.serve` raises it.
     """
     root = _checked(folder).resolve()
 
@@ -97,8 +99,10 @@ async def request(
         requester: the name under which the answer comes.
         path: of the file, as the owner knows it.
         proxy: the URL of a proxy; None: one found by mDNS.
-        key: the requester's raw key; None: the answer is not encrypted to it.
-        owner_key: the owner's public key; None: the request is not encrypted to it.
+        key: the requester's raw key: only its holder gets the answer; None: whoever subscribes to it does. Nothing is
+            encrypted.
+        owner_key: the owner's public key: only a holder of the raw one gets the request; None: whoever subscribes to it
+            does.
         token: returns the token to attach with; "": none.
 
     Raises:
@@ -126,7 +130,8 @@ async def take(
     token: Callable[[], str],
     as_json: bool,
 ) -> None:
-    """Write the answers for a requester into a folder, each into a file, and print a line about each.
+    """Write the answers for a requester into a folder, each into a file, and print a line about each. An answer that
+    says why there is no file is a line alone; it counts, too.
 
     Args:
         requester: the name under which the answers come.
@@ -140,6 +145,7 @@ async def take(
         NotFound: `folder` is no folder.
         WaitedInVain: `wait_s` are over, and fewer than `count` answers came, or none.
         OutputFailed: a file cannot be written; its answer comes again at the next call.
+        WaypostError: no proxy lets the requester in, or the error that ended its session.
     """
     _checked(folder)
     until = asyncio.get_running_loop().time() + wait_s if wait_s else None

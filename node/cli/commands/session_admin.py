@@ -179,8 +179,10 @@ def change(what: str, session: str, changes: dict[str, Any], *, proxy: str | Non
     Raises:
         NotFound, Refused: as the proxy answers.
         NoAnswer: the change may have been made or not. A change whose repetition does no harm (`what` in SAME_AGAIN) is
-            requested again instead.
-        Unreachable: the proxy does not answer, or the session went on changing hands.
+            requested again instead, for the same time.
+        Unreachable: the proxy does not answer, or after HANDOVER_WITHIN_S the session still changes hands or the
+            repeated change has no answer; it may have been made.
+        WaypostError: as :func:`node.cli.commands.proxy_client.request` raises it.
     """
     url = address(proxy)
     deadline = time.monotonic() + HANDOVER_WITHIN_S
