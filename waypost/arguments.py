@@ -109,7 +109,7 @@ def seconds(value: object, field: str = "timeout_s") -> None:
     """Raise BadArgument, which names `field`, unless the value is a number of seconds, 0 or more, or infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(value, field, "a number of seconds, such as 30 or 0.5")
-    if math.isnan(value) or value < 0:
+    if (isinstance(value, float) and math.isnan(value)) or value < 0:
         raise BadArgument(f"{shown(value)} is no time to wait; write a number of seconds, 0 or more", field=field)
 
 

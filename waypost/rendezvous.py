@@ -133,6 +133,8 @@ class Request:
         key = None
         if KEY in notification:
             scheme, value = _text(notification, SCHEME, MAX_ID_LENGTH), _data(notification, KEY, MAX_KEY_BYTES)
+            if not value:
+                raise BadNotification("an empty key; leave it out", field=KEY)
             try:
                 key = Key(scheme, CONSUMER, value)  # type: ignore[arg-type]
             except (KeyError, ValueError):

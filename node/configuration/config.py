@@ -598,7 +598,7 @@ def _named(values: dict[str, Any], file: Path) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return _named(tomllib.loads(file.read_text()), file)
+        return _named(tomllib.loads(file.read_text(encoding="utf-8")), file)
     except OSError as error:
         raise BadConfiguration(f"{file}: {error.strerror}", field="config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -363,7 +363,10 @@ class Peer:
         """End the lease, and the session with all that is stored for the peer."""
         receiver = self._release()
         if receiver is not None:
-            await receiver.delete()
+            try:
+                await receiver.delete()
+            finally:
+                await receiver.close()
 
     async def leave(self) -> None:
         """End the lease here, after the connection has ended; the session waits at its proxy for as long as a lease

@@ -30,7 +30,7 @@ from waypost.errors import BadMessage, ForeignOrigin, Misdirected, Refused, Wron
 
 PROBES = ("/livez", "/readyz")
 """Pages that answer whatever Host says; they tell nothing that a page could use."""
-STATUS_OF: dict[type[Refused], int] = {ForeignOrigin: 403, Misdirected: 421, WrongContentType: 415}
+STATUS_OF: dict[type[Refused], int] = {BadMessage: 400, ForeignOrigin: 403, Misdirected: 421, WrongContentType: 415}
 JSON = "application/json"
 
 

@@ -29,11 +29,14 @@ def claim_name(config: NodeConfig) -> TextIO:
         raise BadConfiguration(f"{folder} cannot be written: {error.strerror}", field="data") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         lock.close()
         raise NameTaken(
             f"a process runs as proxy {config.name} in {config.data} already",
             field="name",
             hint="give every proxy a name of its own, or end the other one",
         ) from None
+    except OSError as error:
+        lock.close()
+        raise BadConfiguration(f"{folder / 'lock'} cannot be locked: {error.strerror}", field="data") from None
     return lock

@@ -39,9 +39,9 @@ class Persister:
         registry notes the checkpoint as answered: a changelog that has lost it is found out by that (handover rule 19).
 
         Args:
-            on_done: called once both have answered, with None if both have the session, else with the first error. It is
-                None, too, if the session has left this proxy while its checkpoint waited for another one. So the caller
-                looks whether the session is served here still.
+            on_done: called once both have answered, with None if both have the session, else with the first error. An
+                answer of None comes, too, when the session has left this proxy while its checkpoint waited for another
+                one. So the caller looks whether the session is served here still.
         """
 
         def on_both_done(error: WaypostError | None) -> None:

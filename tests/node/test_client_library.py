@@ -366,6 +366,30 @@ async def test_call_on_a_closed_client_fails_at_once(proxy: ProxyProcess) -> Non
         await receiver.close()
 
 
+async def test_calls_under_way_end_with_their_client(proxy: ProxyProcess) -> None:
+    receiver = waypost.attach("team/ends", proxy=proxy.url, timeout_s=30)
+    async with receiver:
+        await receiver.subscribe("k == 1", id="x")
+        waiting = [
+            asyncio.create_task(receiver.wait_effective("x", ["nowhere/0"])),
+            asyncio.create_task(receiver.wait_wanted({"k": 1}, 30)),
+        ]
+        await asyncio.sleep(0.1)
+    async with asyncio.timeout(2):
+        effective, wanted = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(effective, Unreachable) and wanted is True
+
+
+async def test_two_calls_about_one_subscription_each_have_an_answer(proxy: ProxyProcess) -> None:
+    async with waypost.attach("team/two", proxy=proxy.url, timeout_s=5) as receiver:
+        first = asyncio.create_task(receiver.subscribe("k == 1", id="x"))
+        second = asyncio.create_task(receiver.subscribe("k == 1", id="x"))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == "x"
+        await receiver.delete()
+
+
 async def test_call_on_a_client_whose_session_was_deleted_says_so_at_once(proxy: ProxyProcess) -> None:
     async with (
         waypost.attach("team/ended", proxy=proxy.url) as receiver,

@@ -350,6 +350,14 @@ def test_body_in_chunks_of_any_size_is_one_body(proxy: ProxyProcess, size: int) 
     assert answer["error"]["field"] == "unknown", answer
 
 
+def test_body_with_two_lengths_is_refused_with_a_reason(proxy: ProxyProcess) -> None:
+    both = ("Content-Type: application/json", "Transfer-Encoding: chunked", "Content-Length: 5")
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+        connection.sendall(head(proxy, "POST /v1/sessions/delete", *both, "Connection: close") + b"0\r\n\r\n")
+        received = _until_closed(connection)
+    assert received.startswith(b"HTTP/1.1 400") and b"BAD_MESSAGE" in received
+
+
 def test_client_that_asks_before_it_sends_too_much_is_not_told_to_send_it(proxy: ProxyProcess) -> None:
     headers = (f"Content-Length: {MAX_BODY_BYTES + 1}", "Content-Type: application/json", "Expect: 100-continue")
     (answer,) = answers(proxy, head(proxy, "POST /v1/sessions/delete", *headers, "Connection: close"))

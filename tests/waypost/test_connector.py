@@ -194,6 +194,25 @@ def test_moved_client_connects_to_the_new_owner_without_a_pause() -> None:
     assert made.step(Lost("closed"), 6) == [Open(THERE)]
 
 
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("wss://proxy.example:7301", "ws://proxy.example:7302"),
+        ("ws://proxy.example:7301", "ws://127.1:7302"),
+        ("ws://proxy.example:7301", "ws://0.0.0.0:7302"),
+        ("ws://proxy.example:7301", "ws://[::ffff:127.0.0.1]:7302"),
+        ("ws://proxy.example:7301", "http://proxy.example:7302"),
+    ],
+)
+def test_client_does_not_follow_a_redirect_out_of_tls_or_to_its_own_machine(here: str, there: str) -> None:
+    made, _ = connected(here)
+    effects = made.step(Received(Moved(SESSION, ProxyId("b"), there)), 5)
+    assert isinstance(effects[0], Close)
+    pause_of(made.step(Lost("closed"), 6))
+    assert there in made.trouble
+    assert made.tick(made.next_deadline()) == [Open(here)]
+
+
 def test_an_application_that_moves_while_the_connector_pauses_does_not_wait() -> None:
     made, _ = connector(HERE)
     made.step(Start(), 0)

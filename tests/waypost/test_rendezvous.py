@@ -64,6 +64,7 @@ def test_rendezvous_message_matches_only_the_subscription_of_its_addressee(name:
         ({KEY: b"x", SCHEME: "rot13"}, SCHEME),
         ({KEY: b"x"}, SCHEME),
         ({KEY: "x", SCHEME: "sha256-consumer"}, KEY),
+        ({KEY: b"", SCHEME: "sha256-consumer"}, KEY),
     ],
 )
 def test_a_request_that_is_none_is_refused_by_the_name_of_what_is_wrong(wrong: dict[str, Value], field: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from waypost.errors import Refused
@@ -47,7 +47,9 @@ def may_follow(url: str, here: str) -> bool:
         return False
     if present.scheme == "wss" and parts.scheme != "wss":
         return False
-    return not is_loopback((parts.hostname or "").rstrip(".")) or is_loopback((present.hostname or "").rstrip("."))
+    return not leads_to_itself((parts.hostname or "").rstrip(".")) or leads_to_itself(
+        (present.hostname or "").rstrip(".")
+    )
 
 
 def _split(url: object) -> SplitResult | None:
@@ -61,8 +63,7 @@ def _split(url: object) -> SplitResult | None:
 
 def is_loopback(host: str) -> bool:
     """Tell whether a host is written as an address of the loopback: localhost, 127.0.0.0/8 with four numbers, or ::1. A
-    name other than localhost is not: it may resolve to any address. Nor are 0.0.0.0, ::, 127.1 or ::ffff:127.0.0.1,
-    although a connection to them may stay on this machine.
+    name other than localhost is not: it may resolve to any address.
     """
     if host.lower() == "localhost":
         return True
@@ -70,6 +71,37 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def leads_to_itself(host: str) -> bool:
+    """Tell whether a connection to this host stays on the machine that opens it: an address of the loopback, also in
+    the short forms that resolvers read (127.1, 2130706433, 0x7f.1) and within IPv6, or an unspecified one (0.0.0.0).
+    """
+    address = _read_address(host)
+    if address is None:
+        return host.lower() == "localhost"
+    within = getattr(address, "ipv4_mapped", None) or address
+    return bool(within.is_loopback or within.is_unspecified)
+
+
+def _read_address(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the IP address that a resolver reads in a text (inet_aton(3)); None: it is a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        pass
+    try:
+        *leading, last = [int(part, _base(part)) for part in host.split(".")]
+        number = sum(part << (24 - 8 * index) for index, part in enumerate(leading)) + last
+        return ip_address(number) if len(leading) < 4 and number < 2**32 else None
+    except ValueError:
+        return None
+
+
+def _base(number: str) -> int:
+    if number[:2].lower() == "0x":
+        return 16
+    return 8 if number.startswith("0") and number != "0" else 10
 
 
 def is_ip_address(host: str) -> bool:

@@ -82,10 +82,12 @@ class Client:
         too.
 
         Raises:
-            Refused: the client was begun or entered before.
+            Refused: the client was begun, entered or closed before.
         """
         if self._task is not None:
             raise Refused(f"this {self._kind} was entered before", hint=MAKE_ANOTHER)
+        if self._is_closed:
+            raise Refused(f"this {self._kind} was closed before", hint=MAKE_ANOTHER)
         self._task = asyncio.create_task(self._transport.run(), name=f"waypost {self._protocol.name}")
         self._task.add_done_callback(self._ran)
 
@@ -132,8 +134,16 @@ class Client:
             if not future.done():
                 future.set_exception(error)
                 future.exception()
-        for waited in (self._ready, self._news, self._interest_changed, self._room):
-            waited.set()
+        for event in self._events():
+            event.set()
+
+    def _events(self) -> list[asyncio.Event]:
+        """Return the events that calls wait for; all are set when the client ends."""
+        return [self._ready, self._news, self._interest_changed, self._room]
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._is_closed or self._failure is not None
 
     def _awaited(self) -> list[asyncio.Future[Any]]:
         """Return the futures of all requests without an answer."""
@@ -286,7 +296,8 @@ class Client:
         attributes.
 
         Returns when the proxy has sent all that it knows. Each call replaces the one before; without names, interest is
-        not asked for any more. A call that fails with NoAnswer or NoProxy stays requested: later connections ask again.
+        not asked for any more, and the call returns at once. A call that fails with NoAnswer or NoProxy stays
+        requested: later connections ask again.
 
         Name all attributes that are going to be published, and ask :meth:`wanted` about each notification. A new
         subscription is known here some milliseconds after it is effective, or when a silent proxy was given up: a
@@ -303,7 +314,7 @@ class Client:
             Refused: the client was not entered, or there are too many keys.
             BadMessage: no proxy would accept the keys.
             NoAnswer, NoProxy: the interest was not known within `timeout_s` of the client.
-            Unreachable: the client was closed before the call.
+            Unreachable: the client is closed.
             WaypostError: the error that ended the client.
         """
         check_keys(keys)
@@ -316,13 +327,17 @@ class Client:
         self._check_open()
         self._protocol.quench(list(names), listed, insecure=insecure)
         self._transport.flush_soon()
+        if not names:
+            # Any notification is wanted from here on; no answer says more.
+            return
 
         async def known() -> None:
-            while not self._protocol.quench_view.caught_up and self._failure is None:
+            while not self._protocol.quench_view.caught_up and not self._has_ended:
                 self._interest_changed.clear()
                 await self._interest_changed.wait()
 
         await self._within(known, "no answer about what is wanted")
+        self._check_open()
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
         """Tell whether a subscription may match the notification, by the interest that :meth:`quench` asked for.
@@ -355,7 +370,7 @@ class Client:
         seconds(timeout_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not self.wanted(notification) and self._failure is None:
+                while not self.wanted(notification) and not self._has_ended:
                     self._interest_changed.clear()
                     await self._interest_changed.wait()
         return self.wanted(notification)
@@ -453,8 +468,8 @@ class Client:
         self._failure = error
         self._transport.stop()
         self._transport.break_off()
-        for waited in (self._ready, self._news, self._interest_changed, self._room):
-            waited.set()
+        for event in self._events():
+            event.set()
         for future in self._awaited():
             if not future.done():
                 future.set_exception(error)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from waypost.client.address import may_follow
 from waypost.client.events import ClientEvent, NearerProxy, PublishFailed, Redirected, Refusal, Retry, WrongFederation
 from waypost.client.protocol import ClientProtocol
 from waypost.client.roaming import UNANSWERED_MS, ProxyChooser, Roaming, of_one_federation
@@ -432,6 +433,8 @@ class Connector:
             case Redirected():
                 if not self._is_let_in:
                     self._avoid_here(now_ms)
+                if not may_follow(event.url, self._url):
+                    return self._leave(f"{self._url} sends us to {event.url}, where we may not go from there", now_ms)
                 return self._move(event.url, now_ms)
             case Retry():
                 # The proxy names the least wait; the backoff spares it thousands of attaches if it takes longer.

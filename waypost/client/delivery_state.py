@@ -463,13 +463,12 @@ class DeliveryState:
         the middle of a delivery, or coordinates; with them go the attestations that were not sent yet.
 
         Call it after :meth:`acknowledge` and :meth:`attest`; what is returned counts as sent. Empty: the application
-        has no part of the first delivery that waits. Attestations may be unsent then all the same, of a delivery that
-        was kept over a :meth:`reset`; they go with the next message of :meth:`acknowledge` or :meth:`attest_now`.
+        has no part of the first delivery that waits, and all attestations are sent.
         """
         if self._goes_by_attributes:
             return self._coordinate_acks()
         if not self._inbox or not self._inbox[0].acknowledged:
-            return []
+            return self.attest_now()
         batch = self._inbox[0]
         if not batch.deliver.through:
             return self.attest_now()

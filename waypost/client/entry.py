@@ -23,7 +23,7 @@ from waypost.client.producer import Producer
 from waypost.client.protocol import ClientProtocol, ProducerState
 from waypost.client.receiver import Receiver
 from waypost.client.roaming import Roaming
-from waypost.errors import BadArgument
+from waypost.errors import BadArgument, Refused
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TOKEN_LENGTH, RECEIVER_WINDOW
 from waypost.messages import Credential
@@ -232,7 +232,7 @@ def _default_addresses() -> list[str]:
     address = os.environ.get(PROXY)
     try:
         return _addresses(address) if address else []
-    except BadArgument as error:
+    except Refused as error:
         raise BadArgument(error.message, field=PROXY, hint=error.hint) from None
 
 

@@ -106,6 +106,8 @@ class Outbox:
 
     def __repr__(self) -> str:
         trouble = f", trouble: {self.trouble}" if self.trouble else ""
+        if self._file is None or self._is_closed:
+            return f"<Outbox {str(self._path)!r}: {'closed' if self._is_closed else 'not entered'}>"
         return f"<Outbox {str(self._path)!r}: {self.waiting + len(self._unwritten)} waiting{trouble}>"
 
     async def __aenter__(self) -> Self:

@@ -293,7 +293,9 @@ class OutboxFile:
         try:
             yield
         except BaseException:
-            self._database.execute("ROLLBACK")
+            if self._database.in_transaction:
+                # A full disk may have ended it already.
+                self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
 

@@ -54,7 +54,7 @@ class Receiver(Client):
         on_event: Callable[[object], None] | None,
     ) -> None:
         super().__init__(protocol, options, timeout_s, on_event)
-        self._pending: dict[SubscriptionId, asyncio.Future[None]] = {}
+        self._pending: dict[SubscriptionId, list[asyncio.Future[None]]] = {}
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
         self._changing = asyncio.Lock()
@@ -184,7 +184,8 @@ class Receiver(Client):
                 del self._pending_requests[kind]
 
     def _awaited(self) -> list[asyncio.Future[Any]]:
-        return [*super()._awaited(), *self._pending.values(), *self._pending_requests.values()]
+        subscribing = [future for waiting in self._pending.values() for future in waiting]
+        return [*super()._awaited(), *subscribing, *self._pending_requests.values()]
 
     # ------------------------------------------------------------ receiving
 
@@ -272,9 +273,6 @@ class Receiver(Client):
         """Acknowledge everything returned so far, and wait until a journal has the receiver's report (attestation) of
         all of it.
 
-        Note that the report about a delivery of which the application has only a part is not sent by this call. It goes
-        with the next acknowledgement: call :meth:`acknowledge` first, or the wait lasts until `timeout_s`.
-
         Args:
             timeout_s: the longest wait, in seconds.
 
@@ -285,8 +283,7 @@ class Receiver(Client):
             BadArgument: `timeout_s` is no time.
         """
         seconds(timeout_s)
-        self._protocol.flush_acks()
-        self._transport.flush_soon()
+        self.acknowledge()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.state.unconfirmed:
@@ -410,13 +407,17 @@ class Receiver(Client):
 
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
         self._check_open()
-        future = self._pending.setdefault(identity, asyncio.get_running_loop().create_future())
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._pending.setdefault(identity, [])
+        waiting.append(future)
         ask()
         self._transport.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), f"no answer about subscription {identity}")
         finally:
-            self._pending.pop(identity, None)
+            waiting.remove(future)
+            if not waiting:
+                del self._pending[identity]
 
     def effective(self, subscription: str) -> Mapping[Origin, int]:
         """Return the offsets, by origin, above which the subscription is promised to be complete.
@@ -443,7 +444,7 @@ class Receiver(Client):
             BadArgument: the id is no id, the origins are no list of texts, or one of them has no slash.
             NoAnswer, NoProxy: it did not become effective within the `timeout_s` of :func:`waypost.attach`.
             Refused: the receiver was not entered.
-            Unreachable: the receiver was closed before the call.
+            Unreachable: the receiver is closed.
             WaypostError: the error that ended the session.
         """
         _checked_id(subscription, "subscription")
@@ -454,7 +455,7 @@ class Receiver(Client):
                 raise BadArgument(f"{origin!r} is no origin; that of site {origin} is '{origin}/0'", field="origins")
 
         async def wait() -> None:
-            while not set(origins) <= set(self.effective(subscription)) and self._failure is None:
+            while not set(origins) <= set(self.effective(subscription)) and not self._has_ended:
                 self._effective_changed.clear()
                 await self._effective_changed.wait()
 
@@ -464,6 +465,7 @@ class Receiver(Client):
             return f"subscription {subscription} of this session, if there is one, did not become effective for {where}"
 
         await self._within(wait, late)
+        self._check_open()
 
     # ------------------------------------------------------------ where it is served
 
@@ -489,19 +491,20 @@ class Receiver(Client):
         Raises:
             NoAnswer, NoProxy: that took longer than the `timeout_s` of :func:`waypost.attach`.
             Refused: the receiver was not entered.
-            Unreachable: this receiver was closed before the call.
+            Unreachable: this receiver is closed.
             WaypostError: the error that ended the session.
         """
         await self._within(self._ready.wait, "the session could not be attached")
+        self._check_open()
         assert self.attached is not None
         return self.attached
 
     def _received_of_session(self, event: ClientEvent) -> None:
         match event:
             case SubscriptionResult():
-                future = self._pending.get(event.subscription)
-                if future is not None and not future.done():
-                    future.set_exception(event.error) if event.error else future.set_result(None)
+                for future in self._pending.get(event.subscription, ()):
+                    if not future.done():
+                        future.set_exception(event.error) if event.error else future.set_result(None)
             case RequestResult():
                 self._resolve(event.kind, event.error)
             case Attached():
@@ -527,9 +530,8 @@ class Receiver(Client):
         if future is not None and not future.done():
             future.set_exception(error) if error else future.set_result(None)
 
-    def _refused(self, error: WaypostError) -> None:
-        super()._refused(error)
-        self._effective_changed.set()
+    def _events(self) -> list[asyncio.Event]:
+        return [*super()._events(), self._effective_changed]
 
 
 def _checked_id(identity: object, field: str) -> str:

@@ -8,6 +8,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,6 @@ def request(proxy: str, path: str, body: object | None = None, *, post: bool = F
         BadConfiguration: the proxy is at wss://, and a file that the environment names for TLS cannot be used.
         Unreachable: the connection cannot be made, a part of the answer does not come within ANSWER_S seconds, or the
             answer is no JSON; what was requested may be done.
-        http.client.HTTPException: what answers there does not speak HTTP, or ends in the middle of its answer.
     """
     url = "http" + proxy.removeprefix("ws") + path
     data = None if body is None else json.dumps(body).encode()
@@ -94,6 +94,10 @@ def request(proxy: str, path: str, body: object | None = None, *, post: bool = F
     except urllib.error.HTTPError as refusal:
         with refusal:
             raise _refusal(refusal.read(), url, refusal.code) from None
+    except HTTPException as error:
+        raise Unreachable(
+            f"{url}: what answers there is no proxy, or ended amid its answer ({type(error).__name__})"
+        ) from None
     except (OSError, ValueError) as error:
         raise Unreachable(f"{url}: {_why(error)}", hint="is a proxy running there?") from None
 
