@@ -147,8 +147,7 @@ class ClientDispatcher:
         """Return about how many bytes a change of the connection's session writes.
 
         Returns:
-            0: there is no such connection, its session is not here, or the session's descriptor has not grown here yet
-                and so was never measured (:attr:`Session.described_bytes`).
+            0: there is no such connection, or its session is not here.
         """
         connection = self.connections.get(number)
         identity = connection and (connection.session or (connection.attach and SessionId(connection.attach.session)))

@@ -153,16 +153,14 @@ class Subscriptions:
         """
         if session.subscriptions.ended:
             session.forget_ended(self._env.state.frontier)
-        if more:
-            self._sessions.require_room(session, size, self._env.settings.described_bytes)
-        if (
-            more
-            and len(session.subscriptions) + len(session.subscriptions.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION
-        ):
+        if not more:
+            return
+        if len(session.subscriptions.all()) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
                 "other keys, and of which some receiver does not have all"
             )
+        self._sessions.require_room(session, size, self._env.settings.described_bytes)
 
     def _replace(
         self,

@@ -60,7 +60,7 @@ def read(key: bytes, token: str, now_ms: int) -> Named:
         # The time is ours to look at: the simulator and the tests own the clock.
         claims = jwt.decode(token, key, [ALGORITHM], rules, audience=AUDIENCE)  # type: ignore[arg-type]
         named = Named(str(claims["sub"]), int(claims["exp"]) * 1000)
-    except (jwt.InvalidTokenError, TypeError, ValueError, OverflowError):
+    except (jwt.PyJWTError, TypeError, ValueError, OverflowError):
         raise Forbidden("this is no token of this federation; ask its operator for one", field="credential") from None
     if named.until_ms <= now_ms:
         raise Forbidden(

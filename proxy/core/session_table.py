@@ -88,6 +88,7 @@ class SessionTable(Mapping[SessionId, Session]):
         total = self._described_bytes + session.described_bytes - self._described.get(session.id, 0)
         if total > max_bytes:
             # It is not added: what is refused again and again must not take the room of other sessions.
+            session.return_room(more)
             raise LimitExceeded("the subscriptions and receivers of all sessions take more memory than this proxy has")
         self._described_bytes, self._described[session.id] = total, session.described_bytes
 

@@ -19,6 +19,9 @@ from waypost.facts import FactKind, OwnedCause
 from waypost.identity import Epoch, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait, WaitCause
 
+DELETED = "it was deleted; attach again to make a new one"
+"""The reason for receivers of a session that somebody else has deleted."""
+
 
 class ServedSessions:
     """Begins to serve a session once the registry names us, and stops before anybody else can."""
@@ -30,8 +33,8 @@ class ServedSessions:
         self._persister = stream.persister
         self._coverage = stream.coverage
         self._replies = CopyReplies(env, sessions, output)
-        self._reasons: dict[SessionId, str] = {}
-        """Why we want sessions deleted."""
+        self._reasons: dict[SessionId, tuple[Epoch, str]] = {}
+        """Why we want sessions deleted, and the epoch at which we asked the registry."""
 
     def serve(self, session: Session, epoch: Epoch, cause: OwnedCause) -> None:
         """Serve the session from now on; the registry names us at this epoch.
@@ -79,7 +82,7 @@ class ServedSessions:
             if isinstance(answer, Claimed) and answer.current is not None:
                 self._output.report(OwnerRead(session.id, answer.current))
 
-        self._reasons[session.id] = reason
+        self._reasons[session.id] = session.epoch, reason
         own_row = Ownership(self._env.proxy, session.epoch)
         self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), self._replies.to(session, on_done)))
 
@@ -111,7 +114,10 @@ class ServedSessions:
         self._output.report(SessionUnavailable(session.id, RetryLater("the session has moved")))
 
     def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
-        reason = self._reasons.pop(session.id, "it was deleted; attach again to make a new one")
+        asked_at, reason = self._reasons.pop(session.id, (session.epoch, DELETED))
+        if asked_at != session.epoch:
+            # That deletion was not answered in its time; this one is somebody else's.
+            reason = DELETED
         self._output.journal.attest(FactKind.DELETED, session, frontier=frontier, reason=reason)
         for receiver in session.receivers.values():
             if receiver.connection is not None:

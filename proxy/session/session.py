@@ -69,9 +69,9 @@ class Session:
         self.former_receivers = FormerReceivers()
         self.checkpointed: Rank = (Epoch(0), 0)
         """The rank of the last checkpoint that was written of this copy."""
-        self._room_checks = -1
-        self._room_taken = 0
-        """Bytes of the descriptor, as far as counted since it was measured."""
+        self._room_checks = 0
+        self._room_taken: int | None = None
+        """Bytes of the descriptor, as far as counted since it was measured; None: it was not measured yet."""
         self.gates = Gates()
         self.interrupted_promises: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
@@ -566,9 +566,11 @@ class Session:
 
     @property
     def described_bytes(self) -> int:
-        """An estimate of the bytes of the descriptor, as :meth:`check_room` has counted them; 0 before its first call.
-        Each change of the session writes them to store and changelog.
+        """An estimate of the bytes of the descriptor, measured now and then, with what :meth:`check_room` has counted
+        since. Each change of the session writes them to store and changelog.
         """
+        if self._room_taken is None:
+            self._room_taken = len(msgspec.json.encode(self.descriptor()))
         return self._room_taken
 
     def check_room(self, more: int) -> None:
@@ -584,12 +586,18 @@ class Session:
             LimitExceeded: the descriptor, with `more`, would be too large.
         """
         self._room_checks += 1
-        self._room_taken += more
-        if self._room_taken <= MAX_DESCRIPTOR_BYTES // 2 and self._room_checks % ROOM_CHECKS:
-            return
-        self._room_taken = size = len(msgspec.json.encode(self.descriptor())) + more
-        if size > MAX_DESCRIPTOR_BYTES:
-            raise LimitExceeded(f"the session's subscriptions and receivers take {size} bytes; end some of them")
+        if self.described_bytes + more > MAX_DESCRIPTOR_BYTES // 2 or self._room_checks % ROOM_CHECKS == 0:
+            self._room_taken = None
+        taken = self.described_bytes
+        if taken + more > MAX_DESCRIPTOR_BYTES:
+            raise LimitExceeded(
+                f"the session's subscriptions and receivers take {taken + more} bytes; end some of them"
+            )
+        self._room_taken = taken + more
+
+    def return_room(self, less: int) -> None:
+        """Count `less` bytes, which :meth:`check_room` has counted, as not added after all."""
+        self._room_taken = max(0, self.described_bytes - less)
 
     def descriptor(self) -> Descriptor:
         """Return the descriptor: all of the session but its entries; a copy, which later changes do not reach."""

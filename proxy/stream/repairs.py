@@ -25,11 +25,10 @@ class Repairs:
             self._output.append(Repaired(env.state.damaged))
 
     def next_deadline(self) -> int:
-        """Return when the next request is due, in ms of the engine's clock; NEVER: nothing is to be repaired, or there
-        is no lease. While the log is read again after a start, the time may be over, and :meth:`tick` still requests
-        nothing.
+        """Return when the next request is due, in ms of the engine's clock; NEVER: nothing is to be repaired, there is
+        no lease, or the log is read again after a start.
         """
-        return self._next_ms if self._is_wanted() else NEVER
+        return self._next_ms if self._is_wanted() and not self._env.rereading else NEVER
 
     def _is_wanted(self) -> bool:
         return self._env.state.is_broken and self._env.lease.may_serve()

@@ -227,10 +227,10 @@ class StoreWriter:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the engine's clock; NEVER: nothing is to be written, or a write is
-        under way. While the log is read again after a start, the time may be over, and :meth:`tick` still writes
-        nothing.
+        under way, or the log is read again after a start.
         """
-        return self._flush_at if not self._saving and self._has_anything() else NEVER
+        is_held = self._saving or self._env.rereading
+        return self._flush_at if not is_held and self._has_anything() else NEVER
 
     def _is_much(self) -> bool:
         return self._unstored >= STORE_BATCH or self._unstored_bytes >= STORE_BYTES
