@@ -87,7 +87,7 @@ def _put_whatever_it_is(self: PlainChangelog, checkpoint: Checkpoint) -> None:
 
 
 def _delete_by_the_watch(self: ServedSessions, session: Session, reason: str) -> None:
-    self._reasons[session.id] = reason
+    self._reasons[session.id] = session.epoch, reason
     own_row = Ownership(self._env.proxy, session.epoch)
     self._output.emit(ClaimRow(session.id, own_row, own_row.gone(), ignore_result))
 
