@@ -71,7 +71,7 @@ class FindSeen:
 
 @dataclass(frozen=True, slots=True)
 class AppendRecord:
-    """Question: append a record. The reply, whatever it is, means that the log has it.
+    """Question: append a record. The reply is its offset in a list, list[int]; the log has it.
 
     Args:
         record: names the log epoch that begins with it.
@@ -232,6 +232,7 @@ class LogGuard:
         ended. Then :attr:`is_read` can become true.
 
         Raises:
+            LogReplaced: the log has lost its end since it was read.
             WaypostError: as a question fails.
         """
         known = row_as_read(self.site, self._state.acceptance.mark, self._state.ended)
@@ -239,7 +240,7 @@ class LogGuard:
             pass
         again = log_confirms(self._state, self._federation, self.row)
         if not again or (yield FindFirst()) > 0:
-            yield AppendRecord(record_of(self._state.site, self._federation, self.row, again=again))
+            yield from self._append(record_of(self._state.site, self._federation, self.row, again=again))
         self._has_begun = True
 
     def check(self, end: int, *, reports: bool) -> Procedure:
@@ -351,8 +352,17 @@ class LogGuard:
             return True
         if not (yield from self._claim(new)):
             return False
-        yield AppendRecord(record_of(self._state.site, self._federation, new))
+        yield from self._append(record_of(self._state.site, self._federation, new))
         return True
+
+    def _append(self, record: LogBegun) -> Procedure:
+        """Append a record. Raises LogReplaced: its offset is one that was read, so the log has lost its end since. The
+        record is in the log, which then may go as far as it was read: nobody else would see the loss by its end.
+        """
+        read_below = self._state.position
+        (offset,) = yield AppendRecord(record)
+        if offset < read_below:
+            raise LogReplaced(f"the log appends at {offset}, and was read up to {read_below}", end=offset)
 
     def _check_present(self, offset: int) -> _Questions:
         """Return True: the log has it; False: somebody changed the row meanwhile."""

@@ -121,9 +121,10 @@ class GuardedLog:
         To be run once, when the log was read up to where it ended.
 
         Raises:
+            LogReplaced: the log has lost its end since it was read.
             WaypostError: the log or the registry does not answer; it may be run again.
         """
-        await self._run(self._guard.begin())
+        await self._run_guarded(self._guard.begin())
 
     async def check(self, end: int, *, reports: bool) -> None:
         """Check that the log and its row in the registry are those that were read (:meth:`LogGuard.check`).
@@ -136,7 +137,7 @@ class GuardedLog:
             LogReplaced: the log has lost something that was seen, or has entered another log epoch.
             WaypostError: the log or the registry does not answer.
         """
-        await self._run(self._guard.check(end, reports=reports))
+        await self._run_guarded(self._guard.check(end, reports=reports))
 
     async def raise_epoch(self) -> None:
         """Have the registry enter the next log epoch, after LogReplaced (:meth:`LogGuard.raise_epoch`).
@@ -158,8 +159,15 @@ class GuardedLog:
         """
         while True:
             await self._log.interrupted()
-            await self._run(self._guard.compare())
+            await self._run_guarded(self._guard.compare())
             self._log.resume()
+
+    async def _run_guarded(self, procedure: Procedure) -> None:
+        """Run a procedure that looks at the log; where it finds another one, :meth:`raise_epoch` knows from where on,
+        also when the log has grown again by then.
+        """
+        with self.remember_replacement():
+            await self._run(procedure)
 
     async def _run(self, procedure: Procedure) -> None:
         answer: Any = None

@@ -18,6 +18,7 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import SiteLogRow, SiteSnapshot
+from federation.site.acceptance import LogMark
 from federation.site.log_epochs import federation_of
 from federation.site.state import SiteState
 from node.health.dependency_health import DependencyHealth
@@ -239,6 +240,19 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     proxy.guard._state.fold(3, storage.records[3])
     assert await append() == [4]
     assert [type(record) for record in storage.records[3:]] == [LogBegun, Published]
+
+
+async def test_identity_that_comes_to_stand_where_a_record_was_read_ends_the_log_epoch() -> None:
+    row = SiteLogRow(identity="log", seen=4)
+    guarded, registry = await guard(5, 3, row, row)
+    guarded._guard._has_begun = False
+    guarded._guard._state.acceptance.mark = LogMark()
+    with pytest.raises(LogReplaced, match="appends at 3, and was read up to 5"):
+        await guarded.begin()
+    await guarded._log.append([published(9), published(10)])
+    await guarded.raise_epoch()
+    found = await registry.site_log(A)
+    assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 5)})
 
 
 async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(

@@ -7,13 +7,13 @@ from federation.messages import CaughtUp
 from federation.site.events import Event, SeveranceAnnounced
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
-from node.machines.log_guard import LogGuard
+from node.machines.log_guard import AppendRecord, LogGuard, Procedure
 from proxy.core.interest import Interest
 from proxy.stream.coverage import Coverage
 from proxy.stream.interest_repair import InterestRepair
 from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.identity import Incarnation, ProxyId
-from waypost.records import OriginEnded
+from waypost.records import LogBegun, OriginEnded
 
 _answer, _elect, _origin_ended = HistoryAnswer.answer, PlainRegistry.elect, SiteState._origin_ended
 
@@ -36,6 +36,10 @@ def _elect_as_before(self: PlainRegistry, link: str, incarnation: tuple[ProxyId,
 
 def _tell_nobody(self: SiteState, offset: int, record: OriginEnded) -> list[Event]:
     return [event for event in _origin_ended(self, offset, record) if not isinstance(event, SeveranceAnnounced)]
+
+
+def _append_wherever_it_is(self: LogGuard, record: LogBegun) -> Procedure:
+    yield AppendRecord(record)
 
 
 MUTANTS = (
@@ -69,6 +73,14 @@ MUTANTS = (
         replaced(LogGuard, "has_read", lambda self, end: self._state.position >= end),
         ("STUCK",),
         kept=("95671918",),
+        rule=27,
+    ),
+    Mutant(
+        "takes any offset for its record of the log's identity",
+        "a proxy that starts does not look where its first record came to stand in a log that has lost its end",
+        replaced(LogGuard, "_append", _append_wherever_it_is),
+        ("LOST",),
+        kept=("99415883",),
         rule=27,
     ),
     Mutant(
