@@ -104,10 +104,10 @@ class JournalSegments:
         """Record that the write of this fact failed, or may have: :meth:`begin_if_due` returns it the next time, too.
 
         Args:
-            beginning: what :meth:`begin_if_due` returned for that write; None: nothing is to be returned again. It
-                takes the place of what an earlier call recorded.
+            beginning: what :meth:`begin_if_due` returned for that write; None: it began no part, and what an
+                earlier call recorded stays.
         """
-        self._unwritten = beginning
+        self._unwritten = beginning or self._unwritten
 
     def _is_due(self, more: int, now_s: float) -> bool:
         if not self.rotation.is_on:

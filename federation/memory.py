@@ -550,8 +550,10 @@ class MemoryRegistry:
         kind of registry. Raises RegistryUnavailable (:meth:`federation.ports.Registry.resign`).
         """
         rows = await self._begin()
+        if not isinstance(lease, MemoryLease):
+            raise Internal("a lease of another registry")
         leader = rows.leaders.get(link)
-        if leader is not None and isinstance(lease, MemoryLease) and leader.lease == lease.number:
+        if leader is not None and leader.lease == lease.number:
             del rows.leaders[link]
             self._storage.changes.append(LeaderChanged(link, None, leader.epoch))
         self._storage.answer()

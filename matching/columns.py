@@ -175,8 +175,7 @@ class Weights:
     def max(self, factor: float) -> float:
         """Return the cost of all rows, in nanoseconds, with the costs of the entries multiplied by `factor`.
 
-        It is an upper bound of :meth:`of` only where no row is in several of the postings: there a row counts each
-        time.
+        It is an upper bound of :meth:`of`.
         """
         return self._total_each + factor * self._total_once
 
@@ -206,7 +205,7 @@ class Weights:
         """Return the estimated time to evaluate what these postings hit, in nanoseconds; 0 if no row has a cost.
 
         Args:
-            postings: the rows that are hit; a row in several of them counts each time.
+            postings: the rows that are hit.
             factor: how much longer an entry takes than with a small notification; what a row costs stays the same.
             repeating: whether several rows of one entry may be among them, or one row several times. False: the cost of
                 an entry is not made to count once.
@@ -215,6 +214,8 @@ class Weights:
             return 0.0
         rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
         rows = rows[rows < len(self._first)]
+        if repeating:
+            rows = numpy.unique(rows)
         first = self._first[rows]
         once = self._once[numpy.unique(first) if repeating else first].sum()
         return float(self._each[rows].sum() + factor * once)

@@ -136,8 +136,7 @@ class Index(Generic[T]):
         """Return the sum of the costs of all expressions, in nanoseconds: the estimate of :meth:`foreseen_ns` for a
         notification that hits every alternative once.
 
-        Note that :meth:`foreseen_ns` may be higher: an alternative that is indexed by keys of several attributes counts
-        once for each of them that a notification hits.
+        :meth:`foreseen_ns` is never higher.
 
         Args:
             times: the factor of the costs of processing items.

@@ -23,7 +23,6 @@ from spark.session import keep
 from spark.source import Source, Topics, locate
 from spark.verdict import MAX_EXAMPLES, Finding, Verdict
 from waypost.errors import LogUnavailable
-from waypost.facts import FactKind
 
 
 def run(
@@ -173,7 +172,9 @@ def _program(spark: SparkSession, journal: DataFrame) -> _Program:
 
 
 def _distinct_expressions(journal: DataFrame) -> DataFrame:
-    return journals.of_kind(journal, FactKind.SUBSCRIBED).select("expression").distinct().orderBy("expression")
+    return (
+        journal.where(F.col("kind").isin(*obligations.REQUESTS)).select("expression").distinct().orderBy("expression")
+    )
 
 
 def _verdict(evidence: Evidence, progress: Callable[[str], None]) -> Verdict:

@@ -32,6 +32,9 @@ MAX_NAMED = 10
 MAX_VALUE = 60
 """Characters of a value that are shown."""
 
+LOG_BEGUN = b"\xa9log-begun"
+"""What follows the first byte of an encoded LogBegun."""
+
 _COORDINATE = re.compile(r"(?P<origin>\S+/\d+(?:\.\d+)?)[: ](?P<offset>\d+)")
 _ID = re.compile(r"(?P<producer>[^\s()]+)/(?P<incarnation>[^\s/()]+)/(?P<sequence>\d+)")
 
@@ -153,10 +156,31 @@ def _at(run: Folder, at: Coordinate) -> _Found:
     if site not in run.logs:
         raise BadInput(f"the run has no log of site {site}; it has {', '.join(run.logs)}", field="notification")
     path = run.logs[site]
+    if _log_epoch_at(path, at.offset) != log_epoch_of(at.origin):
+        # The log has lost its end since, and has a record of another origin there.
+        return _Found(at, None, f"{path}:{at.offset}")
     for _, data in _rows(path, "SELECT offset, record FROM log WHERE offset = ?", at.offset):
         record = decode_record(data)
         return _Found(at, record if isinstance(record, Published) else None, f"{path}:{at.offset}")
     return _Found(at, None, f"{path}:{at.offset}")
+
+
+def _log_epoch_at(path: Path, offset: int) -> int:
+    """Return the log epoch of the record at an offset, by the nearest record that names one."""
+    wanted = f"SELECT offset, record FROM log WHERE substr(record, 2, {len(LOG_BEGUN)}) = X'{LOG_BEGUN.hex()}'"
+    for _, data in _rows(path, f"{wanted} AND offset <= ? ORDER BY offset DESC LIMIT 1", offset):
+        return _begun(data).log_epoch
+    for _, data in _rows(path, f"{wanted} AND offset > ? ORDER BY offset LIMIT 1", offset):
+        # What named the log epoch first may be gone from the log's beginning.
+        if _begun(data).again:
+            return _begun(data).log_epoch
+    return 1
+
+
+def _begun(data: bytes) -> LogBegun:
+    record = decode_record(data)
+    assert isinstance(record, LogBegun)
+    return record
 
 
 def _published(run: Folder) -> Iterator[_Found]:

@@ -63,6 +63,8 @@ class KafkaChangelog(Handle):
         self._changed = VersionedCondition()
         self._following: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._is_closed = False
+        """Closing ends the sender, which says that the log is out of reach: nothing is looked for then."""
 
     async def start(self) -> None:
         """Make the topic if it is missing and to be made, connect, and begin to follow it; call it before any other
@@ -106,7 +108,7 @@ class KafkaChangelog(Handle):
     def _out_of_reach(self) -> None:
         """It may have lost its end."""
         self._reader.recheck()
-        if self._looking is None or self._looking.done():
+        if not self._is_closed and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._check_lost())
 
     async def _check_lost(self) -> None:
@@ -197,6 +199,7 @@ class KafkaChangelog(Handle):
         """Close this handle; a call under way, or a later one, may raise LogUnavailable. What was written stays
         (:meth:`federation.ports.Changelog.close`).
         """
+        self._is_closed = True
         for task in (self._following, self._looking):
             if task is not None:
                 task.cancel()

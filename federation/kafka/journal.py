@@ -10,6 +10,7 @@ from federation.journal_segments import JournalSegments, Rotation
 from federation.kafka.handle import Handle
 from federation.kafka.replication import Replication
 from federation.kafka.topic import AS_RECOMMENDED, KEEP_ALL
+from waypost.errors import LogUnavailable
 from waypost.facts import Fact, decode_fact, encode_fact
 from waypost.limits import LOG_BATCH
 
@@ -65,7 +66,7 @@ class KafkaJournal(Handle):
         The topic has to be whole: behind an offset that cannot be read the call fails.
 
         Raises:
-            LogUnavailable: Kafka does not answer.
+            LogUnavailable: Kafka does not answer, or an offset cannot be read.
             HistoryTruncated: retention has removed facts during the call.
             BadRecord: a record is no fact.
         """
@@ -73,6 +74,8 @@ class KafkaJournal(Handle):
         found: list[Fact] = []
         while position < end:
             messages = await self._reader.read(position, LOG_BATCH)
+            if not messages:
+                raise LogUnavailable(f"offset {position} of the journal cannot be read")
             found += [decode_fact(message.value) for message in messages]
             position = messages[-1].offset + 1
         return found

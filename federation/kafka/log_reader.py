@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
@@ -182,16 +182,17 @@ class LogReader:
             LogUnavailable: no answer came in time, the log changes while it is read, or this reader is closed.
         """
         try:
-            async with self._lend_consumer() as consumer:
-                messages = await self._read(consumer, offset, limit)
-                if not messages:
-                    return [], offset
-                believed, position = await self._believed(consumer, messages, offset, messages[-1].offset + 1)
-                if position != self._position:
-                    self._position = -1
-                return believed, position
-        except Corrupt:
-            return await self._read_corrupt(offset, limit)
+            try:
+                async with self._lend_consumer() as consumer:
+                    messages = await self._read(consumer, offset, limit)
+                    if not messages:
+                        return [], offset
+                    believed, position = await self._believed(consumer, messages, offset, messages[-1].offset + 1)
+                    if position != self._position:
+                        self._position = -1
+                    return believed, position
+            except Corrupt:
+                return await self._read_corrupt(offset, limit)
         except OutOfRange:
             await self._check_history(offset)
             raise LogUnavailable("the log changes while it is read") from None
@@ -233,12 +234,14 @@ class LogReader:
                         pause_s = self._backoff_s[0]
                         yield messages, offset
             except OutOfRange:
-                with suppress(OutOfRange):
-                    await self._check_position(offset)
+                await self._check_unread(offset)
             except Corrupt:
-                with suppress(Unreachable, TimeoutError, OutOfRange):
-                    passed, offset = await self._read_corrupt(offset, LOG_BATCH)
+                passed, position = await self._passed(offset)
+                # After an interruption nothing is yielded before the log was compared (rule 27).
+                if position > offset and not (self.interruption.is_interrupted or self._must_recheck):
+                    offset = position
                     last = _Last.of(passed[-1]) if passed else last
+                    self.interruption.yielded_below = max(self.interruption.yielded_below, offset)
                     yield passed, offset
                     continue
             except LogReplaced:
@@ -248,6 +251,31 @@ class LogReader:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
         raise LogUnavailable("this handle of the log is closed")
+
+    async def _check_unread(self, offset: int) -> None:
+        """Find out why the log has nothing at an offset; what does not answer is asked again by the caller's next try.
+
+        Raises:
+            HistoryTruncated: the offset is older than the first message kept.
+            LogReplaced: the log ends before it.
+        """
+        try:
+            await self._check_position(offset)
+        except LogReplaced:
+            raise
+        except (OutOfRange, Unreachable, TimeoutError):
+            pass
+
+    async def _passed(self, offset: int) -> tuple[list[Message], int]:
+        """Return what can be read of corrupt messages from `offset` on, and the offset behind them; `offset` itself if
+        nothing can be read now.
+        """
+        try:
+            return await self._read_corrupt(offset, LOG_BATCH)
+        except LogReplaced:
+            raise
+        except (OutOfRange, Unreachable, TimeoutError):
+            return [], offset
 
     async def _believed(
         self, consumer: Consumer, messages: Sequence[Message], offset: int, read_offset: int

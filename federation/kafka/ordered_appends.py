@@ -164,8 +164,10 @@ class OrderedAppends:
         """Return the connected sender; while there is none, try to connect, for ever, with growing pauses. It raises
         nothing if the log does not answer.
 
-        Note that a sender that has ended is abandoned, and the next one is used by the appends. Cancel the call before
-        :meth:`close`: after that it would still connect, and nobody would close the sender.
+        Note that a sender that has ended is abandoned, and the next one is used by the appends.
+
+        Raises:
+            LogUnavailable: this handle is closed, or was closed meanwhile.
         """
         async with self._connecting:
             if self._sender is not None and self._sender.is_broken:
@@ -173,6 +175,8 @@ class OrderedAppends:
                 self._abandon(self._sender)
             pause_s, longest_s = self._backoff_s
             while self._sender is None:
+                if self._closed:
+                    raise LogUnavailable(f"this handle of {self._name} is closed")
                 try:
                     self._sender, self._unconnected = await self._connect(), None
                 except Unreachable as error:

@@ -83,11 +83,10 @@ class FilterRequester:
 
     def close(self) -> None:
         """Stop requesting until :meth:`open`; the request under way is forgotten, and wants are not followed any more.
-        Do not call :meth:`next` or :meth:`probe` until then: a statement of all filters that was not finished would go
-        on.
+        Do not call :meth:`next` or :meth:`probe` until then.
         """
         self._state.follow_wants_no_more(self._neighbour)
-        self._changed, self._unwanted, self.under_way = set(), set(), None
+        self._changed, self._unwanted, self.under_way, self._unstated = set(), set(), None, None
 
     def answered(self, applied_serial: int, refused_serial: int) -> None:
         """Handle the serials in a message of the neighbour: an answer to the request under way ends it, an earlier one

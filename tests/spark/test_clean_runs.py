@@ -204,7 +204,9 @@ def deleted_by_another(scene: Scene) -> int:
 
 def restated(scene: Scene) -> int:
     """The facts of the first epoch were lost in a crash; what was delivered meanwhile was asked for all the same."""
-    about = {"subscription": "s1", "subscription_generation": "1/1", "expression": WANTED, "frontier": NOTHING}
+    # Nobody else wants this expression: it is known by these facts alone.
+    expression = f"({WANTED}) || topic == 'restated alone'"
+    about = {"subscription": "s1", "subscription_generation": "1/1", "expression": expression, "frontier": NOTHING}
     for epoch in (2, 3):
         scene.run.attest("restated", "restated", epoch=epoch, **about)
     scene.run.receive("restated", *scene.everything)

@@ -175,6 +175,16 @@ def test_what_names_no_single_notification_is_refused_in_one_line(which: str, co
     assert "\n" not in refused.value.message
 
 
+def test_coordinate_is_of_one_log_epoch(tmp_path: Path) -> None:
+    run, sent = prepared()
+    run.begin_epoch("A", {A: (sent[2].offset, sent[3].offset)})
+    later = run.publish("A", topic="x", n=9)
+    assert later.origin == "A/0.2"
+    assert explained(run, tmp_path / "1", f"A/0.2:{later.offset}").sentence
+    for number, elsewhere in enumerate((f"A/0:{later.offset}", f"A/0.2:{sent[1].offset}")):
+        assert explained(run, tmp_path / f"2{number}", elsewhere).sentence.endswith("no notification stands there")
+
+
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     run, _ = prepared()
     assert explained(run, tmp_path / "1", "A/0:99").sentence.endswith("no notification stands there")
