@@ -52,7 +52,7 @@ from waypost.records import (
     Severed,
     TreeEntered,
 )
-from waypost.subscription import parse
+from waypost.subscription import SubscriptionError, parse
 
 Announcement = TypeVar("Announcement", Effective, OriginEnded)
 POSITION_EVERY = 1000
@@ -109,6 +109,8 @@ class ForwardingFilter:
         self._work_ns = 0
         self._index: Index[set[str]] = Index()
         """The neighbour's filters as they were at the last look, with the texts of each expression."""
+        self._unreadable: set[str] = set()
+        """Filters of a later version's language, which this one cannot read: each may want everything."""
         self._indexed: set[str] = set()
         """The texts in it."""
         self._stale = set(self._filters)
@@ -281,7 +283,7 @@ class ForwardingFilter:
 
     def _wanted(self, body: bytes) -> bool:
         self.follow()
-        return bool(self._indexed and self._index.match(read_body(body)))
+        return bool(self._unreadable or (self._indexed and self._index.match(read_body(body))))
 
     @property
     def _filters(self) -> Mapping[str, Filter]:
@@ -305,7 +307,12 @@ class ForwardingFilter:
         return not self._stale
 
     def _toggle(self, text: str) -> None:
-        expression = parse(text)
+        try:
+            expression = parse(text)
+        except SubscriptionError:
+            self._unreadable ^= {text}
+            self._indexed ^= {text}
+            return
         texts = self._index.get(expression)
         if text in self._indexed:
             self._indexed.remove(text)

@@ -96,6 +96,11 @@ def test_matching_record_is_forwarded_with_the_leaders_epoch_and_the_own_site_on
     assert (sent.link, sent.link_epoch, sent.origin, sent.offset, sent.path) == (A, 7, OWN, 1, (A,))
 
 
+def test_filter_of_a_later_language_may_want_everything() -> None:
+    link = Link(FiltersRequested(B, 7, 1, {"n ~~> 7": 3}), published(5))
+    assert brief(link.send(link.open({}, at=1))) == [("forwarded", "A/0", 1)]
+
+
 def test_records_that_do_not_match_are_covered_by_progress_in_a_pause() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5), published(-1), published(-2))
     sender = link.open({}, at=1)
