@@ -187,9 +187,9 @@ async def _serve_once(
 
 
 async def _open_backends(config: NodeConfig, incarnation: Incarnation, opened: Callable[[], None]) -> Backends:
-    parts = await open_backends(config, incarnation)
+    backends = await open_backends(config, incarnation)
     opened()
-    return parts
+    return backends
 
 
 async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Event) -> None:

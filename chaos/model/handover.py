@@ -12,7 +12,7 @@ from chaos.model.state import A, B, Setup, State, Step
 OWNER = "P4 whoever serves is named by the registry, at that epoch"
 KEPT = "P1 a promise outlives the proxy that made it"
 PROPERTY_WHOLE = "P5 the session is whole somewhere"
-SETTLES = "P5 the session comes to rest again"
+RECOVERS = "P5 the session comes to rest again"
 
 
 class Handover:
@@ -23,7 +23,7 @@ class Handover:
     """
 
     lost = LOSS
-    liveness = SETTLES
+    liveness = RECOVERS
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup

@@ -20,7 +20,7 @@ from waypost.records import LogBegun, Published, Record, checksum_of
 LOST = "P1 what was acknowledged is given, or told to be lost"
 TWICE = "P2 nothing is given twice"
 ORDER = "P3 what comes behind is not given before"
-SETTLES = "P1 the site's log comes to rest again"
+RECOVERS = "P1 the site's log comes to rest again"
 SITE, FEDERATION, IDENTITY = SiteId("A"), "federation", "log"
 
 Ended = tuple[tuple[Origin, tuple[int, int]], ...]
@@ -108,7 +108,7 @@ class LogEpochs:
     crashes: int = 0
     without: frozenset[str] = frozenset()
     lost: str = field(default=LOST, init=False)
-    liveness: str = field(default=SETTLES, init=False)
+    liveness: str = field(default=RECOVERS, init=False)
 
     def initial(self) -> State:
         """Return the state in which every run begins: both proxies run, and nothing was published."""

@@ -21,7 +21,7 @@ from waypost.records import Effective, Forwarded, InterestRegistered, Progress, 
 GIVEN = "P1 what is owed is given"
 TWICE = "P2 nothing is given twice"
 ORDER = "P3 of one origin, what comes behind is not given before"
-SETTLES = "P1 all that is owed can still be given"
+RECOVERS = "P1 all that is owed can still be given"
 NEAR, FAR, ORIGIN, WANTED = SiteId("B"), SiteId("A"), Origin("A/0"), "require(n)"
 PROXIES = (ProxyId("b1"), ProxyId("b2"))
 PLANES = (0, 1)
@@ -110,7 +110,7 @@ class Partitions:
     publishes: int = 2
     without: frozenset[str] = frozenset()
     lost: str = field(default=GIVEN, init=False)
-    liveness: str = field(default=SETTLES, init=False)
+    liveness: str = field(default=RECOVERS, init=False)
 
     def initial(self) -> State:
         """Return the state in which the source serves, and what it is owed is covered."""

@@ -15,7 +15,7 @@ TWO = "P4 at most one proxy serves"
 UNNAMED = "P4 whoever serves is named by the registry at that epoch"
 STOPPED = "P6 a cut stops no session whose registry, owner and receiver are on one side"
 SERVED = "the session is served where its receiver is"
-SETTLES = "P6 once the cut is mended, the session can be served where its receiver is"
+RECOVERS = "P6 once the cut is mended, the session can be served where its receiver is"
 SIDES = (0, 1)
 HELD, DOUBT, ENDED = "held", "doubt", "ended"
 
@@ -68,7 +68,7 @@ class Registries:
     moves: int = 3
     without: frozenset[str] = frozenset()
     lost: str = field(default=SERVED, init=False)
-    liveness: str = field(default=SETTLES, init=False)
+    liveness: str = field(default=RECOVERS, init=False)
 
     def initial(self) -> State:
         """Return the state in which the session is served on the side of its registry, the first one."""

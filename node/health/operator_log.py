@@ -28,7 +28,7 @@ from waypost.facts import Fact, FactKind, OwnedCause
 from waypost.identity import Incarnation, ProxyId, SessionId
 
 log = structlog.get_logger("waypost")
-IN_VAIN = (ABORTED, THAWED, UNSETTLED)
+NOT_COMMITTED = (ABORTED, THAWED, UNSETTLED)
 EXPECTED_CAUSES = {
     "refused",
     "receiver back",
@@ -213,7 +213,7 @@ class OperatorLog:
             self._ended(transfer)
 
     def _ended(self, transfer: TransferView) -> None:
-        if transfer.outcome not in IN_VAIN:
+        if transfer.outcome not in NOT_COMMITTED:
             return
         self._rate_limited.write(
             log.info if transfer.cause in EXPECTED_CAUSES else log.warning,

@@ -270,14 +270,14 @@ class Node:
 
     async def _start(self) -> None:
         self.instance = await asyncio.to_thread(Instance, own_folder(self.config), self.site)
-        self.backends = parts = await self.health.retry(Dependency.ALL, self._open_backends)
-        self.name = NameClaim(self.config, self.instance, parts, self.health, self.clock, self._url)
+        self.backends = backends = await self.health.retry(Dependency.ALL, self._open_backends)
+        self.name = NameClaim(self.config, self.instance, backends, self.health, self.clock, self._url)
         self._has_opened = True
-        restored = await self._restored(parts)
+        restored = await self._restored(backends)
         for neighbour in self.config.neighbours:
             row = LinkRow(sites=edge(self.site, SiteId(neighbour)))
-            await self.health.retry(Dependency.REGISTRY, partial(parts.registry.set_link, row, seed=True))
-        begin = await run_log_start(self.site, parts, restored, self.health)
+            await self.health.retry(Dependency.REGISTRY, partial(backends.registry.set_link, row, seed=True))
+        begin = await run_log_start(self.site, backends, restored, self.health)
         with without_collection():
             engine = Engine(
                 engine_settings(self.config),
@@ -295,8 +295,8 @@ class Node:
         engine.output.counters.damaged["store"] += self._store_damaged
         self.witnesses = Witnesses(self.proxy, self.peers, self.directory)
         guard = LogGuard(engine.state, begin.federation, begin.row)
-        self.guarded_log = GuardedLog(guard, parts.log, parts.registry, self.witnesses)
-        self.effect_runner.begin(parts, engine.env)
+        self.guarded_log = GuardedLog(guard, backends.log, backends.registry, self.witnesses)
+        self.effect_runner.begin(backends, engine.env)
         self._appends = Appends(
             engine,
             self.guarded_log,
@@ -310,8 +310,8 @@ class Node:
         self.links = Links(
             self.proxy,
             ends,
-            log=parts.log,
-            registry=parts.registry,
+            log=backends.log,
+            registry=backends.registry,
             peers=self.peers,
             clock=self.clock,
             guarded_log=self.guarded_log,

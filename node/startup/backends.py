@@ -129,7 +129,7 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
     site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, incarnation)
     endpoints = _etcd_endpoints(config) if config.etcd else None
     store = SqliteSessionStore(own_folder(config) / "store.db")
-    parts = Backends(
+    backends = Backends(
         log=site_log,
         registry=open_registry(config, endpoints),
         changelog=changelog,
@@ -139,7 +139,7 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
     )
     try:
         answers = await asyncio.gather(
-            _start(Dependency.REGISTRY, parts.registry, config.etcd),
+            _start(Dependency.REGISTRY, backends.registry, config.etcd),
             _start(Dependency.LOG, site_log, config.kafka),
             _start(Dependency.CHANGELOG, changelog, config.kafka),
             _start(Dependency.JOURNAL, journal, config.kafka),
@@ -147,9 +147,9 @@ async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backend
         )
         _check_started(answers[:1], answers[1:])
     except BaseException:
-        await parts.close()
+        await backends.close()
         raise
-    return parts
+    return backends
 
 
 def _check_started(*servers: Sequence[BaseException | None]) -> None:

@@ -25,7 +25,7 @@ from waypost.limits import MEMORY_BYTES
 
 pytestmark = pytest.mark.alone
 
-LASTS_S = 15.0
+DURATION_S = 15.0
 WARM_S = 2.0
 PAUSE_S = 0.05
 LONGEST_S = 1.0
@@ -98,7 +98,7 @@ async def test_others_are_served_on_and_memory_comes_back(proxy: ProxyProcess, n
         before = peak = resident(proxy)
         command = ("-m", "tests.helpers.attacks", name, proxy.url)
         attacker = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + LASTS_S
+        deadline = time.monotonic() + DURATION_S
         while time.monotonic() < deadline:
             peak = max(peak, resident(proxy))
             await asyncio.sleep(0.1)
@@ -109,7 +109,7 @@ async def test_others_are_served_on_and_memory_comes_back(proxy: ProxyProcess, n
         while resident(proxy) > SETTLED * before and time.monotonic() < deadline:
             await asyncio.sleep(0.5)
         after = resident(proxy)
-    assert innocent.delivered > LASTS_S / PAUSE_S / 4
+    assert innocent.delivered > DURATION_S / PAUSE_S / 4
     assert innocent.longest_s < LONGEST_S
     assert peak < MEMORY_BYTES
     assert after <= SETTLED * before, f"{before / 1e6:.0f} MB -> {peak / 1e6:.0f} MB -> {after / 1e6:.0f} MB"

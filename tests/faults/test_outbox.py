@@ -64,7 +64,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 SMALL_DISK = 'mount -t tmpfs -o size=512k none "$1" && exec "$2" -c "$3" "$1" "$4"'
 
 
-class Heard:
+class Deliveries:
     """What a receiver got, as it came."""
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class Heard:
 
 
 @contextlib.asynccontextmanager
-async def listening(url: str) -> AsyncIterator[Heard]:
-    deliveries = Heard()
+async def listening(url: str) -> AsyncIterator[Deliveries]:
+    deliveries = Deliveries()
     async with waypost.attach("all", proxy=url) as receiver:
         await receiver.wait_effective(await receiver.subscribe("require(n)"), ["A/0"])
         task = asyncio.create_task(deliveries.listen(receiver))
@@ -97,7 +97,7 @@ async def post_and_die(folder: Path, url: str, first: int, after_s: float) -> No
     await child.wait()
 
 
-async def end(folder: Path, url: str, deliveries: Heard) -> None:
+async def end(folder: Path, url: str, deliveries: Deliveries) -> None:
     """Send what still waits, and compare with what was noted."""
     async with waypost.open_outbox(folder / "box", "p", proxy=url) as outbox:
         assert await outbox.refused() == []

@@ -22,17 +22,17 @@ from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, 
 from waypost.records import Published
 
 S = SessionId("s")
-MINE, YOURS = Ownership(ProxyId("p"), Epoch(1)), Ownership(ProxyId("q"), Epoch(2))
+OWN, YOURS = Ownership(ProxyId("p"), Epoch(1)), Ownership(ProxyId("q"), Epoch(2))
 ROW = ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation("1"), site=SiteId("north"), url="")
 
 
 async def test_claim_with_a_lost_answer_is_applied() -> None:
     storage = MemoryRegistryStorage()
     registry = MemoryRegistry(storage, ManualClock())
-    await registry.create(S, MINE)
+    await registry.create(S, OWN)
     storage.answers_to_lose = 1
     with pytest.raises(RegistryUnavailable):
-        await registry.claim(S, MINE, YOURS)
+        await registry.claim(S, OWN, YOURS)
     assert await registry.owner(S) == YOURS
 
 
@@ -73,10 +73,10 @@ async def test_a_watch_behind_a_compaction_loads_anew() -> None:
     events: Any = changes(registry)
     async with asyncio.timeout(5), aclosing(events):
         assert await anext(events) == Reloaded({}, {}, {})
-        await registry.create(S, MINE)
+        await registry.create(S, OWN)
         storage.compact()
-        assert await anext(events) == Reloaded({S: MINE}, {}, {})
-        await registry.claim(S, MINE, YOURS)
+        assert await anext(events) == Reloaded({S: OWN}, {}, {})
+        await registry.claim(S, OWN, YOURS)
         assert await anext(events) == OwnerChanged(S, YOURS)
 
 

@@ -23,7 +23,7 @@ from waypost.identity import Incarnation, ProxyId, SiteId, edge
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
 READ = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 SESSION = "travellers/alice"
-IN_VAIN = 27
+NOTHING_CAME = 27
 
 
 # ---------------------------------------------------------------- the choice
@@ -117,7 +117,7 @@ async def test_session_moves_between_sites_that_do_not_reach_each_other(federati
     await until_seen(lambda: all(len(federation.tree(host)) == 2 for host in hosts), "the tree is complete")
     sub = ("sub", "require(n)", "--session", SESSION, "-f", "{n}")
     begun = federation.run(federation.edge, *sub, "-W", "3")
-    assert begun.returncode == IN_VAIN, begun.stderr
+    assert begun.returncode == NOTHING_CAME, begun.stderr
     for host, number in ((federation.edge, 1), (federation.far, 2), (federation.gateway, 3)):
         assert federation.run(host, "pub", f"n={number}").returncode == 0
     taken = federation.run(federation.far, *sub, "-W", "60", "-C", "3")
@@ -133,7 +133,7 @@ async def test_session_moves_between_sites_that_do_not_reach_each_other(federati
     def go_straight() -> bool:
         before = federation.routed(federation.gateway)
         for host in (federation.edge, federation.far):
-            assert federation.run(host, *sub, "-W", "2").returncode == IN_VAIN
+            assert federation.run(host, *sub, "-W", "2").returncode == NOTHING_CAME
         return federation.routed(federation.gateway) == before
 
     await until_seen(go_straight, "nothing goes round any more")
