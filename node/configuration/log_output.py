@@ -43,7 +43,11 @@ class LogOutput(io.TextIOBase):
         self._stream.flush()
         rest = memoryview(text.encode(errors="backslashreplace"))
         while rest:
-            rest = rest[raw.write(rest) or len(rest) :]
+            written = raw.write(rest)
+            if written is None:
+                # A stream that does not block is full.
+                raise BlockingIOError
+            rest = rest[written:]
 
     def flush(self) -> None:
         """Do nothing: every write is flushed at once."""

@@ -227,11 +227,11 @@ def messages_of(stage: Stage) -> list[Any]:
 
 wrong_epochs = st.integers(-1, 9) | st.integers(1 << 30, 1 << 50)
 numbers = st.integers(-(1 << 40), 1 << 40)
-Messages = tuple[ProxyId, Any]
+FromPeer = tuple[ProxyId, Any]
 
 
 @st.composite
-def misaddressed(draw: st.DrawFn, phase: str, stage: Stage) -> Messages:
+def misaddressed(draw: st.DrawFn, phase: str, stage: Stage) -> FromPeer:
     """A message that is right but for its epoch, its transfer, its session or its sender, one of them or more."""
     message = draw(st.sampled_from(messages_of(stage)))
     fields = ["epoch", "session", "transfer", "sender"]
@@ -250,7 +250,7 @@ def misaddressed(draw: st.DrawFn, phase: str, stage: Stage) -> Messages:
     return (THEY if "sender" in wrong else YOU), msgspec.structs.replace(message, **changes)
 
 
-def misfitting(phase: str, stage: Stage) -> st.SearchStrategy[Messages]:
+def misfitting(phase: str, stage: Stage) -> st.SearchStrategy[FromPeer]:
     """A message of the very transfer that is wrong by itself, or answers what was never said."""
     named = (SESSION, stage.transfer, stage.epoch)
     wrong: list[st.SearchStrategy[Any]] = [

@@ -43,15 +43,15 @@ def test_issued_token_is_valid_until_its_expiry() -> None:
         read(KEY, token, 10_000)
 
 
-REFUSAL = {"sub": "eve", "exp": 3_600, "aud": "waypost"}
+CLAIMS = {"sub": "eve", "exp": 3_600, "aud": "waypost"}
 FOREIGN = {
     "another key": issue(token_key(b"o" * 32), Named("eve", HOUR_MS)),
     "the secret itself": issue(SECRET, Named("eve", HOUR_MS)),
-    "unsigned": jwt.encode(REFUSAL, "", "none"),
-    "for another": jwt.encode(REFUSAL | {"aud": "another service"}, KEY, "HS256"),
+    "unsigned": jwt.encode(CLAIMS, "", "none"),
+    "for another": jwt.encode(CLAIMS | {"aud": "another service"}, KEY, "HS256"),
     "endless": jwt.encode({"sub": "eve", "aud": "waypost"}, KEY, "HS256"),
     "of nobody": jwt.encode({"exp": 3_600, "aud": "waypost"}, KEY, "HS256"),
-    "no time": jwt.encode(REFUSAL | {"exp": "soon"}, KEY, "HS256"),
+    "no time": jwt.encode(CLAIMS | {"exp": "soon"}, KEY, "HS256"),
     "no token": "eve",
     "nothing": "",
 }

@@ -84,7 +84,7 @@ class QuenchView:
         attributes = notification.attributes if isinstance(notification, Notification) else dict(notification)
         if not self._names.issuperset(attributes):
             return True
-        return any(term is None or bool(term.matches(attributes)) for term in self.terms.values())
+        return any(term is None or bool(term.matches(attributes)) for term in list(self.terms.values()))
 
 
 def _parsed(term: str) -> Expression | None:

@@ -29,7 +29,7 @@ from waypost.arguments import function, whole
 from waypost.client.entry import attach
 from waypost.client.received_notification import Received
 from waypost.client.receiver import Receiver
-from waypost.errors import BadNotification, NotFound, WaypostError
+from waypost.errors import BadArgument, BadNotification, NotFound, WaypostError
 from waypost.identity import SubscriptionId
 from waypost.keys import CONSUMER, NO_KEYS, Key, Keys, raw_key
 from waypost.limits import MAX_RESOURCE_BYTES, MAX_TTL_S, RENDEZVOUS_BUFFER_BYTES
@@ -374,10 +374,14 @@ async def request(
             (:attr:`RendezvousConsumer.known`).
 
     Raises:
+        BadArgument: an option that a request chooses was given.
         Refused: the path or a name is too long, a key is no key, or the session or the request was refused.
         NoAnswer, NoProxy: no proxy let the client in, or interest was not known in time.
     """
     check_name(requester, "requester")
+    for chosen in ("receiver", "reliability", "create", "state"):
+        if chosen in options:
+            raise BadArgument("a request chooses it; leave it out", field=chosen)
     key, attaching = options.pop("key", None), {name: options[name] for name in options.keys() - {"kept_s"}}
     visitor = attach(
         session_of_requester(requester),
