@@ -25,7 +25,9 @@ WATCH_SIGN_S = 2.0
 
 
 class SiteLog(Protocol):
-    """The ordered, replayable event log of a site. Offsets ascend; Kafka may leave holes."""
+    """The ordered, replayable event log of a site. Offsets ascend by 1; an adapter gives MISSING where it has no
+    record.
+    """
 
     async def start(self) -> None:
         """Connect to the storage, before any other call; a handle whose start failed is not used again.
@@ -311,7 +313,7 @@ class LeaderChanged:
     Args:
         link: the name of the link.
         proxy: the leader; None: the link has none.
-        epoch: how many leaders the link has had.
+        epoch: that of the leader; a later leader's is higher.
     """
 
     link: str
@@ -356,7 +358,7 @@ class Reloaded:
     Args:
         owners: the rows of all sessions.
         proxies: the rows of the live proxies.
-        leaders: by name of the link, its leader and how many leaders it has had.
+        leaders: by name of the link, its leader and that leader's epoch.
         drains: by proxy, the order to drain it.
         links: by pair of sites, the row of their link.
         tree: the row of the dispatching tree.

@@ -19,11 +19,12 @@ class Verdict:
         verdict: "ok", "violated" or "unknown".
         counts: code -> number of findings; codes without any are left out.
         published: how many notifications were published.
-        owed: how many deliveries were owed, once for each receiver; so count the next four.
-        delivered: how many of the owed were delivered.
-        lost: how many are lost.
-        pending: how many are owed to receivers that are away.
-        duplicated: how many were delivered more than once.
+        owed: how many deliveries were owed, once for each receiver.
+        delivered: how many deliveries receivers attest, repeats and those that nobody was owed included.
+        lost: how many findings of the classes L1 and L2: owed deliveries that are lost, and notifications that were
+            acknowledged and no log has.
+        pending: how many owed deliveries wait for receivers that are away.
+        duplicated: how many deliveries came beside the first one of the same notification.
         examples: up to MAX_EXAMPLES findings a code, as :data:`spark.schemas.FINDING` has them, nulls left out, the
             worst classes first.
     """

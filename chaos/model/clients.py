@@ -186,10 +186,12 @@ def subscribe(setup: Setup, state: State) -> State | None:
 
 
 def confirm(setup: Setup, state: State) -> State | None:
-    """Return the state after the owner has confirmed the subscription, which store and changelog have by then (rule 6).
+    """Return the state after the owner has confirmed the subscription, which store and changelog have by then (rule 6);
+    or, where the changelog has no checkpoint of this epoch with it, after the owner has begun to write one: a later
+    call confirms.
 
-    A checkpoint is written first where the changelog has none of this epoch with it. None: no client is attached to a
-    serving proxy, nothing is to be confirmed, or that checkpoint is still being written.
+    None: no client is attached to a serving proxy, nothing is to be confirmed, or that checkpoint is still being
+    written.
     """
     client = state.client
     if not client.attached or client.second != 1 or not serves(state, client.at):

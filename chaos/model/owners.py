@@ -25,10 +25,11 @@ def row_read(state: State, index: int, claim: Claim) -> State:
 
 
 def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
-    """Apply a compare-and-set to the registry's row; a violated invariant is noted in the state.
+    """Apply a compare-and-set to the registry's row; a violated invariant is noted in the state. Without the rule
+    COMMIT a handover's row is replaced whatever was there.
 
     Returns:
-        The state after that, and whether the row was as expected and was replaced; if not, the state is unchanged.
+        The state after that, and whether the row was replaced; if not, the state is unchanged.
     """
     row = state.row
     blind = claim.kind == "handover" and "COMMIT" in setup.off

@@ -130,11 +130,10 @@ class KafkaServer(Server):
         return [*_java(heap, "-XX:+UseSerialGC", "-Dlog4j2.level=INFO"), "kafka.Kafka", str(self._config)]
 
     def ready(self) -> bool:
-        """Tell whether the broker has logged, since its last start, that it has started; True also if it has ended
-        since.
-        """
+        """Tell whether the broker runs, and has logged since its last start that it has started."""
         # Its ports open before the controller lets it lead partitions; this line comes after both.
-        return self.process is not None and self.process.has_logged("Kafka Server started")
+        process = self.process
+        return process is not None and process.running and process.has_logged("Kafka Server started")
 
     @property
     def _config(self) -> Path:

@@ -20,7 +20,7 @@ def make_folder(folder: Path) -> None:
     Raises:
         OSError: a folder cannot be made.
     """
-    missing = [directory for directory in (folder, *folder.parents) if not directory.exists()]
+    missing = [directory for directory in (folder, *folder.parents) if not directory.is_dir()]
     for directory in reversed(missing):
         # Another process may make it at this moment; `mkdir(parents=True)` would give those above the umask's mode.
         directory.mkdir(FOLDER_MODE, exist_ok=True)

@@ -65,7 +65,12 @@ class Servers:
             raise self.unavailable(error) from error
 
     def unavailable(self, error: Exception) -> RegistryUnavailable:
-        """Return the error that says which servers did not answer, and what an operator does about it."""
+        """Return the error that names these servers, says that they do not answer or that their space is exhausted, and
+        what an operator does about it.
+
+        Args:
+            error: of a call to them: gRPC's, or a time-out, whose text may be empty.
+        """
         # Of a call that blocks its thread, gRPC's own text has many lines.
         details = error.details() if isinstance(error, grpc.Call) else str(error)
         why = details or f"no answer within {self._deadline_s:g} s"

@@ -179,6 +179,9 @@ class OrderedAppends:
                     raise LogUnavailable(f"this handle of {self._name} is closed")
                 try:
                     self._sender, self._unconnected = await self._connect(), None
+                    if self._closed:
+                        # Nobody else would end it.
+                        self._abandon(self._sender)
                 except Unreachable as error:
                     self._unconnected = error
                     await asyncio.sleep(pause_s)

@@ -192,8 +192,8 @@ class SelfCheck:
             self._health.unavailable(trouble, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
-        """Connect to the advertised address as a client does, and report to the node's health what answers there, if it
-        is not this proxy.
+        """Connect to the advertised address as a client does, and report to the node's health that it cannot be reached
+        within REACH_S seconds, or what answers there if it is not this proxy; else that all is well.
 
         Does nothing without such an address, once it was this proxy, or if the last try was less than AGAIN_MS ago.
 

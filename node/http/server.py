@@ -428,7 +428,8 @@ async def _close_silent(line: Socket, writer: asyncio.Task[None]) -> None:
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
-    """Receive messages of a peer until it leaves, once both are proven (node/security/seal.py).
+    """Accept a peer's connection, receive the peer's messages until it leaves, and pass them on to the node, once both
+    are proven (node/security/seal.py). While the node has no secret yet, the peer is told to try later.
 
     A message that is refused ends the connection and is counted; nothing is raised for it.
     """

@@ -114,7 +114,8 @@ class JoinedHits:
             self._seen, self._kept, self._size = set(), {}, 0
 
     def of(self, numbers: tuple[int, ...], origin: Origin, offset: int) -> list[tuple[Session, Matched]] | None:
-        """Return what these expressions matched together before; None: not known, or maybe not the same here.
+        """Return what these expressions matched together before, keys left out of account; do not change the list.
+        None: not known, or it may be another one at this coordinate.
 
         Args:
             numbers: of the expressions that are true of the notification, in ascending order.

@@ -429,6 +429,7 @@ class Retention:
         self._let_go = None
         self._newest.clear()
         self._swept.clear()
+        self._discarded_below = 0
         self.leaving.clear()
         self.leaving_one_by_one.clear()
         self._discarded.clear()

@@ -175,7 +175,10 @@ class Session:
         self.retention.set_subscriptions(self.subscriptions.all(), stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
-        """Add a new subscription, and give it a generation, as :meth:`SubscriptionSet.add` does."""
+        """Add a new subscription, and give it a generation, as :meth:`SubscriptionSet.add` does; an active one of its
+        id would be overwritten. Retention follows it at once; the proxy matches by it after
+        :meth:`SessionTable.subscriptions_changed`.
+        """
         self.subscriptions.add(subscription, self.epoch)
         self.subscriptions_changed()
 
@@ -443,8 +446,9 @@ class Session:
             self.queue_limits.remove(number)
 
     def bound(self, queue: Queue) -> None:
-        """Bound the queue from now on, and count the entries in memory if the store has no others. Nothing is discarded
-        here: :meth:`QueueLimits.surplus` chooses what is.
+        """Bound the queue from now on, and count the entries in memory if the store has no others; else nothing is
+        chosen before the others are counted (:attr:`QueueLimits.known`). Nothing is discarded here:
+        :meth:`QueueLimits.surplus` chooses what is. :attr:`queue` stays as it is.
 
         Args:
             queue: the bounds; UNBOUNDED: none, but entries that are being discarded still go.

@@ -144,7 +144,9 @@ class PublishBuffer:
             self._in_flight.popleft()
 
     def in_flight(self) -> list[Publish | PublishWith]:
-        """Return all that was sent and not answered, in order, for a connection that knows nothing of this producer."""
+        """Return all that was sent and not answered, in order, for a connection that knows nothing of this producer;
+        before it, the keys that are published with, if there are any, or had been others.
+        """
         changed = any(isinstance(frame, PublishWith) for frame in self._in_flight)
         return [*([self._with] if self._with.keys or changed else []), *self._in_flight]
 

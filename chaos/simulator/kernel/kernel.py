@@ -91,18 +91,16 @@ class Kernel:
     def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
         """Perform what is scheduled for the next `for_ms` ms, and set the clock to their end.
 
-        An action must not call this.
-
         Args:
             for_ms: the time that passes at most.
-            until: a condition that is tested before the time goes on; once it holds, the clock stays where it is.
+            until: a condition that is tested before the time goes on to the next action within `for_ms`; once it holds,
+                the clock stays where it is. It is tested once more at the end.
 
         Returns:
             Whether `until` holds; False without it.
 
         Raises:
-            Exception: what an action raises. The run has ended then: another call would perform the actions of that
-                time once more.
+            Exception: what an action raises. The other actions of that time are dropped.
         """
         times, clock = self._times, self.clock
         end = clock.time_ms + for_ms
