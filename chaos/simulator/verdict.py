@@ -67,6 +67,8 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     for channel in world.channels.values():
         channel.heal()
     world.registry_away_until = 0
+    for proxy in sorted(world.registry.drains):
+        world.drain(proxy, None)
     for link in world.links:
         world.mend(link)
     for node in world.nodes.values():

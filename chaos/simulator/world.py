@@ -21,7 +21,7 @@ from chaos.simulator.processes.links import Link
 from chaos.simulator.processes.node import LEASE_MS, Node
 from chaos.simulator.processes.peer_channels import PeerChannel
 from federation.links.bounds import LinkBounds
-from federation.ports import LinkRow, TreeRow
+from federation.ports import DrainRow, LinkRow, TreeRow
 from federation.site.dispatching_tree import Tree, choose_edges
 from node.machines.forgotten_site import LOOK_MS, OwnershipStability
 from proxy.core.settings import EngineBounds
@@ -334,6 +334,12 @@ class World(Environment):
         self.note("the registry has no quorum", narrate=True, by=REGISTRY)
         self.invariants.restores.disturbed("the registry loses its quorum")
         self.registry.prolong(until + LEASE_MS)
+
+    def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """Have an operator drain a proxy, at the rate of `row`, or end that (None); the registry has to answer."""
+        self.note(f"{proxy} is drained {'no more' if row is None else f'at {row.rate:g} a second'}", narrate=True)
+        self.registry.drain(proxy, row)
+        self.registry_changed()
 
     def compact(self) -> None:
         """Compact the registry: events that watches have not seen are dropped, and each watch is sent all rows next."""

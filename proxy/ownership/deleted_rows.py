@@ -39,12 +39,15 @@ class DeletedRows:
 
         A row of a deleted session is removed `Settings.forget_ms` later (handover rule 28).
         """
-        known = self._deleted.pop(session, None)
+        known = self._deleted.get(session)
+        if known is not None and known[0] == current:
+            # It keeps its turn: the oldest come first.
+            return
+        self._deleted.pop(session, None)
         if current is None and known is not None and self._env.cluster.is_first(self._env.cluster.at_site()):
             self._gone[session] = known[0].epoch
         if current is not None and current.deleted:
-            due = self._env.time.now_ms + self._env.settings.forget_ms
-            self._deleted[session] = known if known is not None and known[0] == current else (current, due)
+            self._deleted[session] = (current, self._env.time.now_ms + self._env.settings.forget_ms)
 
     def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
         """Replace all rows by these, because the watch begins again; sessions without a row count as removed."""

@@ -481,7 +481,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self.remove(incoming)
         partial_copy = incoming.partial_copy if incoming.shadow is None else self._set_aside(incoming, incoming.shadow)
         if partial_copy is not None:
-            self._partial_copies[incoming.machine.session] = partial_copy
+            kept = {**self._partial_copies, incoming.machine.session: partial_copy}
+            # One that a transfer has had, and not used, is older than others.
+            self._partial_copies = dict(sorted(kept.items(), key=lambda item: item[1].until_ms))
             if len(self._partial_copies) > COPIES_KEPT:
                 self._forget(next(iter(self._partial_copies)))
 

@@ -127,6 +127,8 @@ class SessionMoves:
                 continue
             row = row or self._env.cluster.target(loads)
             if row is None:
+                # No other proxy is there that may take it.
+                self._next_at = now + GRACE_MS
                 return
             loads[row.proxy] += 1
             self._offered[session] = (row.proxy, now)

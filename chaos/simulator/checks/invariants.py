@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from waypost.checkpoint import SubscriptionRow
 
 
+VAIN_TICKS = 30
+"""Ticks a ms apart that do nothing, one behind the other, for which a process counts as one that spins."""
+
+
 class Invariants:
     """Looks at what proxies do, and tells the world what must never be."""
 
@@ -45,6 +49,8 @@ class Invariants:
         """(session, epoch) -> how often it was begun."""
         self._generations: dict[SessionId, int] = {}
         """The latest generation in which each session was served."""
+        self._vain_ticks: dict[ProxyId, tuple[int, int]] = {}
+        """Proxy -> the time of its last tick, and how many in a row did nothing, each a ms after the one before."""
 
     def registry_put_back(self) -> None:
         """Let epochs ascend anew from the registry's present rows; call this once it was put back to a copy."""
@@ -157,6 +163,21 @@ class Invariants:
         if node.engine is not None:
             self._within(node.proxy, bounds.of_proxy(node.engine))
             self._within(node.proxy, node.link_shell.machine.queues())
+
+    def ticked(self, proxy: ProxyId, has_effects: bool) -> None:
+        """Check, when time has stepped a proxy's engine, that its deadlines are not of something that never comes: many
+        ticks right behind each other that do nothing are a process that spins. A breach becomes a violation of the
+        world, once for each proxy.
+
+        Args:
+            has_effects: whether the engine had something to do at this tick.
+        """
+        now_ms = self._world.clock.time_ms
+        last_ms, count = self._vain_ticks.get(proxy, (now_ms, 0))
+        count = 0 if has_effects or now_ms > last_ms + 1 else count + 1
+        self._vain_ticks[proxy] = now_ms, count
+        if count == VAIN_TICKS:
+            self._world.add_violation(f"SPIN {proxy} has a deadline every ms, and does nothing at it")
 
     def _within(self, proxy: ProxyId, queues: Iterable[Waiting]) -> None:
         for what, waiting, bound in queues:

@@ -15,6 +15,8 @@ from federation.highest_checkpoints import HighestCheckpoints
 from federation.names import check_name
 from federation.ports import (
     Claimed,
+    DrainChanged,
+    DrainRow,
     LeaderChanged,
     LinkChanged,
     LinkRow,
@@ -178,6 +180,7 @@ class PlainRegistry:
         self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation] | None, int]] = {}
         self.links: dict[Edge, LinkRow] = {}
         self.tree = TreeRow()
+        self.drains: dict[ProxyId, DrainRow] = {}
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
         self.noted: dict[SessionId, Rank] = {}
@@ -205,7 +208,7 @@ class PlainRegistry:
         self.owners, self.generation_floor = dict(copy.owners), copy.generation_floor
         self.incarnations, self.leaders = dict(copy.incarnations), dict(copy.leaders)
         self.changelogs, self.site_logs, self.noted = dict(copy.changelogs), dict(copy.site_logs), dict(copy.noted)
-        self.links, self.tree = dict(copy.links), copy.tree
+        self.links, self.tree, self.drains = dict(copy.links), copy.tree, dict(copy.drains)
         self.restored += 1
         self.events.clear()
         self.tree_events.clear()
@@ -413,6 +416,14 @@ class PlainRegistry:
             self._end_leadership(incarnation)
             self.events.append(ProxyDown(*incarnation))
 
+    def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """Write the order to drain a proxy, which adds an event for the watches; None: it is drained no more."""
+        if row is None:
+            self.drains.pop(proxy, None)
+        else:
+            self.drains[proxy] = row
+        self.events.append(DrainChanged(proxy, row))
+
     def reloaded(self) -> Reloaded:
         """Return the event with all present rows, with which every watch begins."""
         proxies = {proxy: row for (proxy, _), (row, _) in self.incarnations.items()}
@@ -420,7 +431,13 @@ class PlainRegistry:
             link: (leader[0], epoch) for link, (leader, epoch) in self.leaders.items() if leader in self.incarnations
         }
         return Reloaded(
-            dict(self.owners), proxies, leaders, dict(self.changelogs), links=dict(self.links), tree=self.tree
+            dict(self.owners),
+            proxies,
+            leaders,
+            dict(self.changelogs),
+            dict(self.drains),
+            links=dict(self.links),
+            tree=self.tree,
         )
 
 

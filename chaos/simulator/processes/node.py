@@ -342,7 +342,9 @@ class Node(PerformingProcess):
 
     def _tick_engine(self, engine: Engine) -> None:
         if self.engine is engine and not (self.still and self.stalls(partial(self._tick_engine, engine))):
-            self._perform_all(engine, self._runtime.tick(self.clock.now_ms(), self.clock.unix_ms()))
+            wanted = self._runtime.tick(self.clock.now_ms(), self.clock.unix_ms())
+            self.invariants.ticked(self.proxy, bool(wanted))
+            self._perform_all(engine, wanted)
 
     def afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
         """Call `action` with the engine in `wait_ms` ms, as a step of the engine, and perform what comes out.

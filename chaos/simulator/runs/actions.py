@@ -15,6 +15,7 @@ from chaos.simulator.kernel.recorder import log_lane
 from chaos.simulator.processes.clients import Client
 from chaos.simulator.processes.node import Node
 from chaos.simulator.world import World
+from federation.ports import DrainRow
 from federation.site.acceptance import Acceptance
 from handover.messages import MoveRequest
 from proxy.core.inputs import PeerSent
@@ -228,6 +229,20 @@ def _quorum(world: World, client: Client, pick: int, number: int) -> None:
     world.lose_quorum(pick % 4_000)
 
 
+def _drain(world: World, client: Client, pick: int, number: int) -> None:
+    """Have an operator drain a proxy, quickly or slowly, or pause that; a registry that is away does not take it."""
+    if world.registry_answers():
+        rate = (2.0, 20.0, 1_000.0)[pick // 16 % 3]
+        world.drain(_node(world, pick).proxy, DrainRow(rate=rate, paused=pick // 64 % 8 == 0))
+
+
+def _end_drain(world: World, client: Client, pick: int, number: int) -> None:
+    """Have an operator end a drain."""
+    drained = sorted(world.registry.drains)
+    if drained and world.registry_answers():
+        world.drain(drained[pick % len(drained)], None)
+
+
 def _cut_for_good(world: World, client: Client, pick: int, number: int) -> None:
     if world.links:
         link = world.links[pick % len(world.links)]
@@ -371,6 +386,8 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "fill the disk": _fill,
     "part two proxies": _part,
     "lose the quorum": _quorum,
+    "drain a proxy": _drain,
+    "end a drain": _end_drain,
     "compact the registry": lambda world, client, pick, number: world.compact(),
     "copy the registry": lambda world, client, pick, number: world.copy_registry(),
     "put the registry back": lambda world, client, pick, number: world.put_registry_back(),
@@ -405,5 +422,7 @@ AIMED = frozenset(ACTIONS) - {
     "copy the registry",
     "forget the beginning",
     "come with a state beyond the logs",
+    "drain a proxy",
+    "end a drain",
 }
 """Actions that are worth doing just when a proxy is in a certain phase."""

@@ -75,6 +75,8 @@ HAS_BURSTS = 0.3
 """With this chance producers of a schedule publish several notifications in one frame."""
 HAS_LOST_STATES = 0.15
 """With this chance receivers of a schedule lose their delivery state."""
+HAS_DRAINS = 0.15
+"""With this chance operators drain proxies in a schedule."""
 HAS_FORGOTTEN_SITES = 0.3
 """With this chance operators forget sites, in a schedule whose sites may end for good."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
@@ -99,6 +101,7 @@ def draw(seed: int) -> Schedule:
         run = perhaps(run, "covering", HAS_COVERING, with_covering)
     run = perhaps(run, "roaming", HAS_ROAMING, with_roaming)
     run = perhaps(run, "ahead", HAS_AHEAD, with_receivers_ahead)
+    run = perhaps(run, "drains", HAS_DRAINS, with_drains)
     run = perhaps(run, "lost states", HAS_LOST_STATES, with_lost_states)
     run = perhaps(run, "bursts", HAS_BURSTS, with_bursts)
     run = perhaps(run, "end", HAS_ENDS, with_orderly_ends)
@@ -216,6 +219,21 @@ def with_receivers_ahead(run: Schedule) -> Schedule:
     """Return a copy of a schedule with new steps, drawn by its seed: receivers attach with a state beyond all logs."""
     rng = random.Random(f"ahead {run.seed}")
     return _with_steps(run, rng, 2, lambda: "come with a state beyond the logs")
+
+
+def with_drains(run: Schedule) -> Schedule:
+    """Return a copy of a schedule with new steps, drawn by its seed: operators drain proxies, and end drains.
+
+    Some of them do so just when a proxy is in a certain phase.
+    """
+    rng = random.Random(f"drains {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randint(0, len(script))
+        waiting: list[Step] = [(0, WAIT, rng.randrange(len(PHASES)))] if rng.random() < 1 / 3 else []
+        name = "drain a proxy" if rng.random() < 2 / 3 else "end a drain"
+        script[place:place] = [*waiting, (rng.randint(0, 1_500), name, rng.getrandbits(16))]
+    return replace(run, script=script)
 
 
 def with_lost_states(run: Schedule) -> Schedule:

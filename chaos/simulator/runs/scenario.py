@@ -48,6 +48,7 @@ version P N                       P, which is down, speaks version N to other pr
 newer P                           P says of everything something that other proxies have never heard of
 strange P Q                       P says to Q what is no message of this version at all
 stop P MS                         so long the process does nothing, as a stopped one; what comes meanwhile waits
+drain P RATE|off                  an operator drains P, so many sessions a second; or ends that
 copy, put-back                    the registry is copied; the registry is put back to that copy
 compact                           the registry forgets what watches have not seen: they begin with all there is
 quorum MS                         so long the registry answers nobody, and no lease ends
@@ -82,6 +83,7 @@ from chaos.simulator.processes.clients import POLL_MS
 from chaos.simulator.processes.links import Link
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
+from federation.ports import DrainRow
 from handover.messages import MoveRequest
 from proxy.core.inputs import PeerSent
 from waypost.access import LEVELS
@@ -435,6 +437,13 @@ class Scenario:
     def do_compact(self, rest: str, words: list[str]) -> None:
         """Perform `compact` (no arguments): have the registry drop the events that watches have not seen."""
         self.world.compact()
+
+    def do_drain(self, rest: str, words: list[str]) -> None:
+        """Perform `drain P RATE|off` (`words`: its arguments): an operator drains the proxy, so many sessions a second,
+        or ends that.
+        """
+        proxy, rate = words
+        self.world.drain(ProxyId(proxy), None if rate == "off" else DrainRow(rate=float(rate)))
 
     def do_copy(self, rest: str, words: list[str]) -> None:
         """Perform `copy` (no arguments): copy the registry for `put-back`."""

@@ -7,6 +7,7 @@ from unittest import mock
 
 from federation.links.link_sender import LinkSender
 from federation.ports import Batch
+from proxy.ownership import session_moves
 from proxy.session.receivers import Receiver
 from proxy.session.retention import Retention
 from proxy.session.session import Session
@@ -38,6 +39,13 @@ def _bound_without_maximum_counts(self: Expiry, session: Session) -> None:
 
 
 MUTANTS = (
+    Mutant(
+        "a drain is tried all the time",
+        "a proxy that is drained, and finds nobody for its sessions, tries again every ms",
+        replaced(session_moves, "GRACE_MS", 0),
+        ("SPIN",),
+        scenarios=("drain_without_another_proxy",),
+    ),
     Mutant(
         "a queue counts what nobody holds",
         "what a subscription lets go of counts for the queue until the subscription that has let go of most goes on",
