@@ -16,7 +16,8 @@ V = TypeVar("V")
 
 
 class ClusterView:
-    """The registry as this proxy knows it; nobody else changes what is in here.
+    """The registry as this proxy knows it: by its watch, and by what the proxy has claimed or read since. All changes go
+    through its methods.
 
     Args:
         proxy: our own name.
