@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class ClusterView:
-    """The registry as this proxy knows it: by its watch, and by what the proxy has claimed or read since. All changes go
+    """The registry as this proxy knows it: by its watch, and by what the proxy has claimed or read since. Changes go
     through its methods.
 
     Args:
