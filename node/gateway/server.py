@@ -120,14 +120,30 @@ class Gateway:
             InUse, BadConfiguration: the gateway cannot listen at the host and port of its settings.
             WaypostError: no proxy lets the gateway in.
         """
-        settings = self.settings
-        name = f"gateway/{settings.policy.gateway}"[:MAX_ID_LENGTH]
-        async with waypost.produce(name, proxy=settings.proxy, token=settings.token, timeout_s=ATTACH_S) as producer:
-            self._producer = producer
+        self._producer = await self._new_producer().__aenter__()
+        try:
             async with await self._listen() as server:
                 host, port = server.sockets[0].getsockname()[:2]
                 started(f"ws://{host}:{port}")
                 await server.serve_forever()
+        finally:
+            await self._producer.close()
+
+    def _new_producer(self) -> waypost.Producer:
+        settings = self.settings
+        name = f"gateway/{settings.policy.gateway}"[:MAX_ID_LENGTH]
+        return waypost.produce(name, proxy=settings.proxy, token=settings.token, timeout_s=ATTACH_S)
+
+    async def _working_producer(self) -> waypost.Producer:
+        """Return the producer; another one where it has ended for good, as with a token that had ended: the file may
+        have a new one by now.
+        """
+        assert self._producer is not None
+        if self._producer.failure is not None:
+            ended, self._producer = self._producer, self._new_producer()
+            self._producer.begin()
+            await ended.close()
+        return self._producer
 
     async def _listen(self) -> Server:
         try:
@@ -191,15 +207,15 @@ class Gateway:
         if isinstance(incoming, NotPassedOn):
             self.counts.dropped[incoming] += 1
             return
-        assert self._producer is not None
         if header.id is not None:
             self._ids[header.id] = None
             if len(self._ids) > KNOWN_IDS:
                 self._ids.popitem(last=False)
         try:
-            await self._producer.publish(Notification({**notification, **as_attributes(incoming)}))
-        except BaseException:
-            # Its peer may send it again.
+            producer = await self._working_producer()
+            await producer.publish(Notification({**notification, **as_attributes(incoming)}))
+        except WaypostError:
+            # Its peer may send it again. Where its connection ended meanwhile, the message is published all the same.
             self._ids.pop(header.id or "", None)
             raise
         self.counts.published += 1

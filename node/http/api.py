@@ -65,14 +65,18 @@ async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
     `url` is that of their owner, which alone knows more of them; None: it has no lease.
 
     Raises:
-        NotServed: this proxy does not know yet which sessions there are.
+        NotServed: this proxy does not know yet which sessions there are, or too much waits in that line.
     """
     if node.engine is None or not node.engine.env.cluster.is_watching:
         raise NotServed("this proxy is starting, and has not read the registry yet; ask again")
     all_of_them = node.engine.env.cluster.owners
+    count = len(all_of_them) if named is None else 1
+    if count > TOGETHER:
+        now_s = time.monotonic()
+        if node.shares.requests.queued_s(now_s) > PAGES_WAIT_S:
+            raise NotServed("clients that cost much have their turn before so many sessions; ask again")
+        await asyncio.sleep(node.shares.requests.turn_s(count * SHOWN_S, now_s))
     identities = list(all_of_them) if named is None else [SessionId(named)]
-    if len(identities) > TOGETHER:
-        await asyncio.sleep(node.shares.requests.turn_s(len(identities) * SHOWN_S, time.monotonic()))
     found = []
     for number, identity in enumerate(identities, 1):
         owner = all_of_them.get(identity)
@@ -458,7 +462,7 @@ async def _turn(node: Node, request: Request) -> None:
     Raises:
         NotServed: more of them wait than are answered within PAGES_WAIT_S.
     """
-    if request.method != "GET":
+    if request.method == "POST":
         return
     now_s = time.monotonic()
     if node.shares.pages.queued_s(now_s) > PAGES_WAIT_S:

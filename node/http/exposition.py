@@ -78,5 +78,9 @@ def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     Args:
         accept: the value of the header; "": there is none.
     """
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):
+        # What it cannot read asks for nothing that there is.
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type

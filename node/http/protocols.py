@@ -467,9 +467,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _check_stall(self) -> None:
         self._looking = None
-        if self._owed_since_s is None or self._unread:
+        if self._owed_since_s is None:
             return
-        left_s = self._owed_since_s + STALLED_READER_S - self.loop.time()
+        # While we are behind with what it has sent, the rest may be there already.
+        left_s = STALLED_READER_S if self._unread else self._owed_since_s + STALLED_READER_S - self.loop.time()
         if left_s <= 0:
             self.transport.abort()
         else:

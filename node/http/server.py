@@ -342,11 +342,15 @@ class _ConnectedClient:
         if self._is_lost() and not isinstance(message, HANDLED_AFTER_DISCONNECT):
             # Nobody hears the answer, and until there is one nothing was promised.
             return False
+        if self._hello_until_s is not None:
+            # Whatever it is, the engine refuses it at once unless it is a Hello, which costs little.
+            return True
         cost.foreseen_s = _foreseen_s(message)
         if cost.foreseen_s > 0:
             # Many at once, each by a connection of its own, would hold up everybody else.
             turn_s = self._node.shares.requests.turn_s(cost.foreseen_s, time.monotonic())
             if not await _sleep(turn_s, self._is_lost):
+                self._node.shares.requests.give_back(cost.foreseen_s)
                 return False
             cost.began_s = time.thread_time()
         return True

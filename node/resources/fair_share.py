@@ -62,6 +62,12 @@ class FairQueue:
         self._free_at_s = begins + cost_s / LINE_SHARE
         return begins - now_s
 
+    def give_back(self, cost_s: float) -> None:
+        """Take work of `cost_s` seconds out of the line again, which :meth:`turn_s` has queued and nobody does: its
+        client has gone. What was queued behind it keeps its time.
+        """
+        self._free_at_s -= cost_s / LINE_SHARE
+
     def wait_s(self, spent_s: float, now_s: float) -> float:
         """Queue work that was done already and has cost `spent_s` seconds of processor time; return for how many
         seconds its client has to wait, doing nothing more.

@@ -126,8 +126,8 @@ class Client:
         self._protocol.flush_acks()
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            # Not awaited itself: its cancellation is not that of the caller.
+            await asyncio.wait({self._task})
         self._is_closed = True
         error = Unreachable("the session was closed before an answer came")
         for future in self._awaited():

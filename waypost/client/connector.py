@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from waypost.client.address import may_follow
@@ -62,9 +62,11 @@ class Found:
 
     Args:
         proxies: at least one; the best is the first.
+        search: the number of the :class:`Find` that this answers; None: the last one.
     """
 
     proxies: Sequence[ProxyAddress]
+    search: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,12 @@ class Lost:
         reason: for people.
         misconfigured: the configuration that has to change before this address can be of use; None: none has, as far as
             is known.
+        search: the number of the :class:`Find` that this answers; None: it answers none, or the last one.
     """
 
     reason: str
     misconfigured: BadConfiguration | None = None
+    search: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,13 @@ Input = Start | Found | Measured | Opened | Received | Lost | MoveTo | Stop
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Effect: find proxies; answered with Found or Lost."""
+    """Effect: find proxies; answered with Found or Lost.
+
+    Args:
+        search: the number of this question; the answer has it too.
+    """
+
+    search: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +241,8 @@ class Connector:
         """The reason why the client leaves the present connection; "": it does not."""
         self._is_greeted = self._is_let_in = False
         """Whether a proxy has answered the hello of the present connection; and whether the client was let in there."""
+        self._search = 0
+        """The number of the last Find: an answer to an earlier one comes too late."""
         self._measure_number = 0
         """The number of the last Measure: an answer to an earlier one comes too late."""
         self.roaming = roaming
@@ -250,8 +262,8 @@ class Connector:
         match input:
             case Start() if state is ConnectorState.STOPPED:
                 return self._open_next(now_ms)
-            case Found(proxies=proxies) if state is ConnectorState.FINDING:
-                return self._found(proxies, now_ms)
+            case Found(proxies=proxies, search=search) if state is ConnectorState.FINDING:
+                return self._found(proxies, now_ms) if search in (None, self._search) else []
             case Measured(number=number, round_trips=round_trips) if number == self._measure_number:
                 if state is ConnectorState.MEASURING:
                     return self._open_best(round_trips, now_ms)
@@ -265,6 +277,9 @@ class Connector:
                 return [Close()]
             case Received(message=message) if state is ConnectorState.CONNECTED:
                 return self._received(message, now_ms)
+            case Lost(search=int() as search) if (state, search) != (ConnectorState.FINDING, self._search):
+                # The client has gone somewhere without what that search would have found.
+                return []
             case Lost():
                 return self._lost(input, now_ms)
             case MoveTo(url=url):
@@ -335,7 +350,8 @@ class Connector:
 
     def _find(self) -> list[Effect]:
         self.state = ConnectorState.FINDING
-        return [Find()]
+        self._search += 1
+        return [Find(self._search)]
 
     def _measure(self, here: str = "") -> Measure:
         assert self.chooser is not None
@@ -388,7 +404,7 @@ class Connector:
             return []
         if self._next_url is not None:
             return self._open_next(now_ms)
-        if not self._is_let_in and self.state is not ConnectorState.FINDING:
+        if not self._is_let_in and not self._left_because and self.state is not ConnectorState.FINDING:
             self._avoid_here(now_ms)
         if lost.misconfigured is None:
             self._unusable.pop(self._url, None)
@@ -431,10 +447,10 @@ class Connector:
         """React to an event: reconnect to where the session is, or set the time of the next attempt."""
         match event:
             case Redirected():
-                if not self._is_let_in:
-                    self._avoid_here(now_ms)
                 if not may_follow(event.url, self._url):
                     return self._leave(f"{self._url} sends us to {event.url}, where we may not go from there", now_ms)
+                if not self._is_let_in:
+                    self._avoid_here(now_ms)
                 return self._move(event.url, now_ms)
             case Retry():
                 # The proxy names the least wait; the backoff spares it thousands of attaches if it takes longer.

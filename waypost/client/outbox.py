@@ -90,6 +90,10 @@ class Outbox:
         self._removed_at_once = BATCH
         """How many are removed together: fewer where the disk is full."""
         self._unwritten: list[_Unwritten] = []
+        self._count = 0
+        """The notifications in the file, as of the last call on the disk that has returned: one under way may have
+        removed some that :attr:`_acknowledged` still names.
+        """
         self._acknowledged: dict[int, None] = {}
         """Sequence numbers of what a site log has, and the file has still, in the order of the answers."""
         self._bytes_in_flight = 0
@@ -114,6 +118,7 @@ class Outbox:
         if self._file is not None or self._is_closed:
             raise Refused("this outbox was entered before", hint="each is entered once: open another one")
         self._file = file = await self._on_disk(lambda: OutboxFile(self._path, self._name, self._max_bytes))
+        self._count = file.count
         for part in (self._store, self._send):
             task = asyncio.create_task(part(file), name=f"outbox {self._path}: {part.__name__}")
             task.add_done_callback(self._part_ended)
@@ -212,7 +217,8 @@ class Outbox:
             Refused: the outbox was not entered.
             WaypostError: the outbox was closed, or its disk has failed.
         """
-        return self._opened().count - len(self._acknowledged)
+        self._opened()
+        return self._count - len(self._acknowledged)
 
     @property
     def trouble(self) -> str:
@@ -272,7 +278,11 @@ class Outbox:
     # ------------------------------------------------------------ the disk
 
     async def _on_disk(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._disk, call)
+        def counted() -> tuple[T, int]:
+            return call(), self._file.count if self._file is not None else 0
+
+        result, self._count = await asyncio.get_running_loop().run_in_executor(self._disk, counted)
+        return result
 
     async def _store(self, file: OutboxFile) -> None:
         """Write what is posted, and remove what a site log has. A post does not wait for a removal that the disk has no
@@ -393,7 +403,7 @@ class Outbox:
         following = 0
         while True:
             changes = self._changes
-            posts = await self._on_disk(partial(file.read, following, BATCH))
+            posts = await self._read(file, following)
             for sequence, post in posts:
                 following = sequence + 1
                 if sequence not in self._acknowledged:
@@ -402,6 +412,21 @@ class Outbox:
                 if producer.failure is not None:
                     raise producer.failure
                 await self._next_change(changes)
+
+    async def _read(self, file: OutboxFile, following: int) -> list[tuple[int, Post]]:
+        """Read what waits; a disk that does not let it be read is the trouble, and is asked again later."""
+        has_failed = False
+        while True:
+            try:
+                posts = await self._on_disk(partial(file.read, following, BATCH))
+            except StoreFailed as error:
+                self._disk_failure, has_failed = error, True
+                self._notify()
+                await asyncio.sleep(RETRY_S)
+                continue
+            if has_failed:
+                self._disk_failure = None
+            return posts
 
     async def _publish(self, file: OutboxFile, producer: Producer, sequence: int, post: Post) -> None:
         # What is removed late would come again after a crash: receivers remember so many ids, and not more.
@@ -440,6 +465,7 @@ class Outbox:
             task = asyncio.create_task(self._refuse(file, sequence, error))
             self._tasks.append(task)
             task.add_done_callback(self._part_ended)
+            task.add_done_callback(self._tasks.remove)
 
     async def _refuse(self, file: OutboxFile, sequence: int, error: WaypostError) -> None:
         await self._until_taken(partial(file.refuse, sequence, error))

@@ -433,8 +433,13 @@ class ClientProtocol:
 
         Args:
             grants: by principal; empty: everybody may do everything.
+
+        Raises:
+            BadMessage, LimitExceeded: no proxy would accept the request.
         """
-        self._changing = SetAccess(self._next_number(), grants)
+        message = SetAccess(self._next_number(), grants)
+        check_client_message(message)
+        self._changing = message
         self._credentials.access_requested(grants)
         if self.attached:
             self._out.append(self._changing)

@@ -126,6 +126,10 @@ class Offering(_Party):
             Unreachable: the session was closed while it answered.
             WaypostError: the error that ended the session.
         """
+        if self._answering:
+            # An error has ended an earlier call: what it has not answered is not acknowledged by the next batch.
+            self.session.nack()
+            self._answering = False
         while True:
             try:
                 batch = await self.session.next_batch(ANSWERED_AT_ONCE)

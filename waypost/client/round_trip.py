@@ -25,6 +25,16 @@ OTHERS_S = 0.5
 """Time for others to answer, in seconds, once one has answered: who is so much further away is not chosen."""
 
 
+class DirectConnect(connect):
+    """A WebSocket connection to the address that is given, and to no other one: an answer of HTTP that redirects it is
+    an error. It could lead out of TLS, or to the client's own machine (:func:`waypost.client.address.may_follow`).
+    """
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Return the error, whatever it is: none is followed."""
+        return exc
+
+
 async def round_trips(addresses: Sequence[str], security: Callable[[str], ssl.SSLContext | None]) -> dict[str, float]:
     """Return the shortest round trip to each address that has answered a ping in time, in milliseconds; an address that
     does not answer, or cannot be reached, is left out.
@@ -61,7 +71,7 @@ async def _measure(url: str, security: Callable[[str], ssl.SSLContext | None], f
         suppress(OSError, websockets.WebSocketException, TimeoutError, WaypostError, ValueError),
         cancellation.translated(lambda _: ConnectionAbortedError("broken off")),
     ):
-        async with connect(
+        async with DirectConnect(
             f"{url.rstrip('/')}/v1/client",
             compression=None,
             ping_interval=None,

@@ -18,7 +18,7 @@ from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 
 from waypost import cancellation
 from waypost.client.connector import (
@@ -43,7 +43,7 @@ from waypost.client.connector import (
 from waypost.client.events import ClientEvent
 from waypost.client.options import ConnectOptions
 from waypost.client.protocol import ClientProtocol
-from waypost.client.round_trip import round_trips
+from waypost.client.round_trip import DirectConnect, round_trips
 from waypost.client.tls import speaks_tls, tls_from_environment, wrong_tls
 from waypost.clock import NEVER, SystemClock
 from waypost.errors import BadConfiguration, WaypostError
@@ -167,13 +167,19 @@ class Transport:
         self._perform(self._connector.step(input, self._clock.now_ms()))
 
     def _tick(self) -> None:
-        self._perform(self._connector.tick(self._clock.now_ms()))
+        try:
+            self._perform(self._connector.tick(self._clock.now_ms()))
+        except Exception as error:
+            # The application's `token` has failed. On the next connection it is asked again, and its error is reported.
+            log.warning("the connection is made anew: %s: %s", type(error).__name__, error)
+            self.break_off()
+            self._arm()
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Find():
-                    self._spawn(self._find_proxies())
+                case Find(search=search):
+                    self._spawn(self._find_proxies(search))
                 case Measure():
                     self._spawn(self._measure(effect))
                 case Open(url=url):
@@ -208,14 +214,14 @@ class Transport:
 
     # ------------------------------------------------------------ one connection
 
-    async def _find_proxies(self) -> None:
+    async def _find_proxies(self, search: int) -> None:
         try:
             with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
                 found = list(await self._find()) if self._find is not None else []
         except (OSError, TimeoutError, WaypostError) as error:
-            self._step(Lost(f"finding a proxy: {str(error) or type(error).__name__}"))
+            self._step(Lost(f"finding a proxy: {str(error) or type(error).__name__}", search=search))
             return
-        self._step(Found(found) if found else Lost("no proxy is known"))
+        self._step(Found(found, search=search) if found else Lost("no proxy is known", search=search))
 
     async def _measure(self, effect: Measure) -> None:
         self._step(Measured(effect.number, await round_trips(effect.addresses, self._security)))
@@ -242,7 +248,7 @@ class Transport:
             self._message_received.set()
 
     async def _talk(self, url: str) -> None:
-        async with connect(
+        async with DirectConnect(
             f"{url.rstrip('/')}/v1/client",
             max_size=MAX_FRAME_BYTES,
             compression=None,
