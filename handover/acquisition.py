@@ -185,6 +185,7 @@ TABLE: Table = {
     (_S.RECORDING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.COMPARING, RowUnchanged): ((RecordFirst,), _S.RECORDING),
     (_S.COMPARING, RowLost): ((FindCheckpoint,), _S.FINDING),
+    (_S.COMPARING, NotHandedOver): ((GiveUp,), _S.ENDED),
     **_by_row(_S.COMPARING),
     (_S.CREATING, Won): ((ServeNew,), _S.ENDED),
     **_by_row(_S.CREATING),

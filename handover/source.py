@@ -210,7 +210,8 @@ TABLE: Table = {
     (_S.RECLAIMING, Deadline): ((), _S.RECLAIMING),
     (_S.RECLAIMING, Retry): ((Claim,), _S.RECLAIMING),
     (_S.RECLAIMING, ClaimUnknown): ((ReadOwner,), _S.RECLAIMING),
-    (_S.RECLAIMING, OwnerUnchanged): ((Claim,), _S.RECLAIMING),
+    # The next Retry claims again: a registry that takes no claims, and answers at once, is not asked without a pause.
+    (_S.RECLAIMING, OwnerUnchanged): ((), _S.RECLAIMING),
     (_S.RECLAIMING, OwnedByUs): ((Thaw,), _S.ENDED),
     (_S.RECLAIMING, OwnedByOther): ((Release,), _S.ENDED),
 }

@@ -237,7 +237,8 @@ TABLE: Table = _before_staging() | {
     (_T.COMMITTING, ClaimUnknown): ((ReadOwner,), _T.COMMITTING),
     # What an earlier transfer claimed, in the end: ours commits over the same row.
     (_T.STAGING, OwnedByUs): ((), _T.STAGING),
-    (_T.COMMITTING, OwnerUnchanged): ((Claim,), _T.COMMITTING),
+    # The next Retry claims again: a registry that takes no claims, and answers at once, is not asked without a pause.
+    (_T.COMMITTING, OwnerUnchanged): ((), _T.COMMITTING),
     (_T.COMMITTING, OwnedByUs): ((Adopt,), _T.ENDED),
     (_T.COMMITTING, OwnedByOther): ((Discard,), _T.ENDED),
 }

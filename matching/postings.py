@@ -42,7 +42,7 @@ def is_sharp(key: Key) -> bool:
     """
     if isinstance(key, Prefix):
         return len(key.text) <= PREFIX
-    return not (isinstance(key, Within) and key.is_range)
+    return not isinstance(key, Within) or key.is_point or math.isinf(key.low) or math.isinf(key.high)
 
 
 class _Bounds:

@@ -216,7 +216,7 @@ class Engine:
         env, sessions, output = self.env, self.sessions, self.output
         self.persister = Persister(env, sessions, output)
         promises = Promises(env, sessions, output, self.persister)
-        self.coverage = Coverage(env, sessions, output, promises)
+        self.coverage = Coverage(env, sessions, output, promises, self.persister.store)
         self.expiry = Expiry(env, sessions, output)
         stream = Stream(self.persister, promises, self.coverage, self.expiry)
         self.subscription_ends = SubscriptionEnds(env, sessions, output, self.coverage)
@@ -398,6 +398,10 @@ class Engine:
                 if self.acquisitions.end_relayed(key):
                     self.dispatcher.attach_handler.relay(identity, at)
             case OwnerRead(identity, ownership):
+                known = self.env.cluster.owners.get(identity)
+                if ownership is not None and (known is None or ownership.epoch > known.epoch):
+                    # Else a release would not know yet where the session went, or that it was deleted.
+                    self.env.cluster.owned_by(identity, ownership)
                 self._owner_changed(identity, ownership)
             case TransferFailed():
                 self.acquisitions.not_handed_over(event)
@@ -675,7 +679,7 @@ class Engine:
         for proxy, row in list(self.env.cluster.proxies.items()):
             now = event.proxies.get(proxy)
             if now is not None and now.incarnation != row.incarnation:
-                self._proxy_down(ProxyDown(row.proxy, row.incarnation))
+                self._end_incarnation(ProxyDown(row.proxy, row.incarnation))
         for session, known in self.env.cluster.owners.items():
             current = event.owners.get(session)
             if current is None or current.epoch < known.epoch:
@@ -696,12 +700,18 @@ class Engine:
         self.row_checks.owner_changed(session, current)
 
     def _proxy_down(self, event: ProxyDown) -> None:
+        self._end_incarnation(event)
+        self._drop_dead()
+
+    def _end_incarnation(self, event: ProxyDown) -> None:
+        """Note that an incarnation has ended. What it had registered is dropped by :meth:`_drop_dead`, once it is known
+        which others live.
+        """
         if event.incarnation != self.env.lease.incarnation:
             self.output.journal.attest(FactKind.ENDED, proxy=writer_of(event.proxy, event.incarnation))
         if self.env.cluster.proxy_down(event.proxy, event.incarnation):
             self.transfers.proxy_down(event.proxy)
             self.dispatcher.relays.proxy_gone(event.proxy, event.incarnation)
-        self._drop_dead()
 
     def _end_forgotten_leases(self) -> None:
         for row in self.env.cluster.ended_leases(self.env.time.now_ms):
@@ -735,6 +745,7 @@ class Engine:
         return min(
             self.env.cluster.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
+            self._closing_markers.next_deadline(),
             *(part.next_deadline() for part in self._timed),
             *(part.next_deadline() for part in self._timed_last),
         )

@@ -68,7 +68,7 @@ def _away(journal: DataFrame, *kinds: FactKind) -> DataFrame:
         kinds: of the facts that say so.
     """
     presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, *kinds))
-    last = F.max_by(F.struct("kind", "epoch", "frontier"), F.struct("epoch", "at_ms", "number"))
+    last = F.max_by(F.struct("kind", "epoch", "frontier"), F.struct("epoch", "number"))
     away = presence.groupBy(*RECEIVER).agg(last.alias("last")).where(F.col("last.kind").isin(*kinds))
     return away.select(
         *RECEIVER,

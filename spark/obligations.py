@@ -133,7 +133,7 @@ def promises(journal: DataFrame) -> DataFrame:
     stated = journal.where(F.col("kind").isin(*PROMISES)).select(
         *SUBSCRIPTION, "epoch", "at_ms", "number", F.explode("frontier").alias("origin", "x")
     )
-    first = F.min_by("x", F.struct("epoch", "at_ms", "number"))
+    first = F.min_by("x", F.struct("epoch", "number"))
     return stated.groupBy(*SUBSCRIPTION, "origin").agg(first.alias("above"))
 
 
@@ -188,7 +188,7 @@ def receivers(journal: DataFrame) -> DataFrame:
 
 def _registrations(presence: DataFrame) -> DataFrame:
     """Return `begins` of each registered receiver: the offset, by origin, above which its last registration owes."""
-    order = F.struct("epoch", "at_ms", "number")
+    order = F.struct("epoch", "number")
     registered = presence.where(F.col("kind") == FactKind.REGISTERED)
     last = registered.groupBy(*RECEIVER).agg(F.max_by("frontier", order).alias("registration"))
     return last.select(*RECEIVER, F.explode("registration").alias("origin", "begins"))

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost.arguments import instance, listed, one_of, wrong_type
-from waypost.errors import BadArgument, Refused
+from waypost.errors import BadArgument, BadMessage, Refused
 from waypost.limits import MAX_KEY_BYTES, MAX_KEYS
 
 Algorithm = Literal["sha256", "sha1"]
@@ -43,6 +43,10 @@ SIDES: dict[Scheme, frozenset[Side]] = {
     "sha1-dual": frozenset({PRODUCER, CONSUMER}),
 }
 """The roles whose keys must meet, by scheme."""
+DIGEST_BYTES = {"sha256": 32, "sha1": 20}
+"""The size of a public key, by the algorithm that a scheme's name begins with."""
+KEY_OVERHEAD = 32
+"""Bytes that scheme, side and encoding of a key take, about."""
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -159,8 +163,18 @@ class Keys:
         instance(other, "keys", Keys, KEYS)
         return Keys(self.keys | other.keys)
 
-    def listed(self) -> list[Key]:
-        """Return the keys in the order of the wire. Raises Refused: there are too many."""
+    def listed(self, side: Side | None = None) -> list[Key]:
+        """Return the keys in the order of the wire.
+
+        Args:
+            side: the one that sends them; None: they are not checked to be those that it may send.
+
+        Raises:
+            Refused: there are too many.
+            BadMessage: one of the other side's is not public (:func:`check_public`).
+        """
+        if side is not None:
+            check_public(side, self.keys)
         if len(self.keys) > MAX_KEYS:
             raise Refused(f"{len(self.keys)} keys; the limit is {MAX_KEYS}", field="keys")
         return sorted(self.keys)
@@ -231,8 +245,33 @@ def primed(side: Side, keys: Iterable[Key]) -> tuple[Key, ...]:
     Args:
         side: the one that sent the keys.
         keys: as it sent them.
+
+    Raises:
+        BadMessage: a public key is not as long as the hash of its scheme. Keys go with each notification, so their size
+            is that of what is stored and sent.
     """
+    keys = list(keys)
+    check_public(side, keys)
     return tuple(sorted({key.public if key.side == side else key for key in keys}))
+
+
+def check_public(side: Side, keys: Iterable[Key]) -> None:
+    """Check the keys that one side sends: those of the other side have to be public.
+
+    Raises:
+        BadMessage: a public key is not as long as the hash of its scheme.
+    """
+    for key in keys:
+        size = DIGEST_BYTES[key.scheme.partition("-")[0]]
+        if key.side != side and len(key.value) != size:
+            raise BadMessage(
+                f"a public key of scheme {key.scheme} has {size} bytes, and not {len(key.value)}", field="keys"
+            )
+
+
+def bytes_of(keys: Iterable[Key]) -> int:
+    """Return about how many bytes keys take in memory and in a message."""
+    return sum(len(key.value) + KEY_OVERHEAD for key in keys)
 
 
 def texts(keys: Sequence[Key]) -> list[str]:

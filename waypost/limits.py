@@ -486,6 +486,12 @@ LOG_END_MS, LOG_END_RETRY_MS = 5_000, 500
 then a subscription ends without the answer."""
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024
+CATCH_UP_RECORDS = 20_000
+"""Records that are read for one answer: a long range with few matches is answered in parts, each in time."""
+DRAINED_AT_ONCE = 100
+"""Sessions of which each step of the engine looks whether they are drained, while a closing marker counts."""
+GATED_AT_ONCE = 500
+"""Sessions with gates that are looked at together where nothing has happened to them."""
 
 JOURNAL_SEGMENT = "256MiB"
 """A part of a journal, unless the configuration says otherwise; the next one begins then."""

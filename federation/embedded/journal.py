@@ -21,8 +21,12 @@ from waypost.facts import Fact, decode_fact, encode_fact
 
 
 def journal_path(folder: Path | str, writer: str) -> Path:
-    """Return the path of the file that has the part being written of the journal of `writer`; it may not exist."""
-    return Path(folder) / f"{quote(writer, safe='')}.jsonl"
+    """Return the path of the file that has the part being written of the journal of `writer`; it may not exist.
+
+    Its name does not begin with `_`: Spark passes over such files without a word.
+    """
+    name = quote(writer, safe="")
+    return Path(folder) / f"{'%5F' + name[1:] if name.startswith('_') else name}.jsonl"
 
 
 def segment_paths(folder: Path | str, writer: str) -> list[Path]:

@@ -6,6 +6,7 @@ What is there already keeps its mode: an operator may have shared it with a grou
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def make_folder(folder: Path) -> None:
     """
     missing = [directory for directory in (folder, *folder.parents) if not directory.is_dir()]
     for directory in reversed(missing):
+        if directory.exists():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
         # Another process may make it at this moment; `mkdir(parents=True)` would give those above the umask's mode.
         directory.mkdir(FOLDER_MODE, exist_ok=True)
 

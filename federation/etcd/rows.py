@@ -127,10 +127,13 @@ class RegistryView:
             return LinkChanged(LinkRow.model_validate_json(row.value))
         if kind == TREE:
             return TreeChosen(TreeRow.model_validate_json(row.value))
+        if kind != LEADER:
+            # Of a later build, or of somebody else.
+            return None
         epoch = self._epochs[name] = int(row.mod_revision)
         return LeaderChanged(name, ProxyId(row.value.decode()), epoch)
 
-    def _delete(self, row: Any) -> RegistryEvent:
+    def _delete(self, row: Any) -> RegistryEvent | None:
         kind, name = self._split(row)
         if kind == OWNER:
             return OwnerChanged(SessionId(name), None)
@@ -139,7 +142,7 @@ class RegistryView:
             return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
         if kind == DRAIN:
             return DrainChanged(ProxyId(name), None)
-        return LeaderChanged(name, None, self._epochs.pop(name, 0))
+        return LeaderChanged(name, None, self._epochs.pop(name, 0)) if kind == LEADER else None
 
 
 def put_row(key: bytes, row: BaseModel, lease: int | None = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 
@@ -25,6 +26,8 @@ from waypost.limits import LOG_BATCH_BYTES, LOG_END_SURE_S
 POLL_S = 0.5
 PART_ROOM = 1024
 """Bytes of a record beside the part of a site's state that it carries."""
+
+log = logging.getLogger(__name__)
 
 
 class KafkaChangelog(Handle):
@@ -211,9 +214,10 @@ class KafkaChangelog(Handle):
         while True:
             try:
                 async with aclosing(self._reader.follow(self._position)) as following:
-                    async for messages, self._position in following:
+                    async for messages, position in following:
                         for message in messages:
                             self._take(message)
+                        self._position = position
                         self._seen_below = max(self._seen_below, self._position)
                         self._changed.notify()
             except HistoryTruncated:
@@ -221,14 +225,21 @@ class KafkaChangelog(Handle):
             except LogReplaced:
                 # What is remembered of it hides what it lacks.
                 self._table, self._site = CheckpointTable(), SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
+                # At once: whoever asks meanwhile waits until the table has what there is.
+                self._position = 0
                 self._has_lost()
             with suppress(LogUnavailable):
                 self._position = await self._reader.first_offset()
 
     def _take(self, message: Message) -> None:
-        if b"|" in message.key:
-            self._table.apply(message.key, message.value)
+        """Take a record. A key that was damaged is that of nothing, or of what its value names."""
+        key = message.key or b""
+        if b"|" in key:
+            try:
+                self._table.apply(key, message.value)
+            except ValueError as error:
+                log.warning("the key of record %s of the changelog is damaged: %s", message.offset, error)
             return
         with suppress(BadRecord):
             # Of what cannot be read there is an older one, or nothing: the log alone, as before the first snapshot.
-            self._site.add(message.key, message.value)
+            self._site.add(key, message.value)

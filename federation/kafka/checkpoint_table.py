@@ -62,14 +62,12 @@ class _Entry:
             self.of_owners = NONE
 
 
-def _rank(epoch: int, value: bytes) -> Rank:
-    """Return the rank; an unreadable one may be the highest of its epoch: better no session now than an older one
-    (P5).
-    """
+def _read(value: bytes) -> Checkpoint | None:
+    """Return the checkpoint; None: it is damaged."""
     try:
-        return decode_checkpoint(value).rank
+        return decode_checkpoint(value)
     except BadRecord:
-        return (epoch, DAMAGED)
+        return None
 
 
 class CheckpointTable:
@@ -83,9 +81,17 @@ class CheckpointTable:
 
         Args:
             key: as :func:`checkpoint_key` returns it.
-            value: an encoded checkpoint, which may be damaged; None removes the key.
+            value: an encoded checkpoint, which may be damaged; None removes the key. One that is whole counts under its
+                own name, whatever the key is.
+
+        Raises:
+            ValueError: the key is none.
         """
+        checkpoint = None if value is None else _read(value)
+        if checkpoint is not None:
+            key = checkpoint_key(checkpoint)
         session, _, suffix = key.decode().rpartition("|")
+        _epoch(suffix)
         entry = self._entries.setdefault(session, _Entry())
         if value is None:
             entry.remove(suffix)
@@ -93,7 +99,9 @@ class CheckpointTable:
                 del self._entries[session]
             return
         entry.suffixes.add(suffix)
-        read = _Highest(_rank(_epoch(suffix), value), value)
+        # One that cannot be read may be the highest of its epoch: better no session now than an older one (P5).
+        rank = (_epoch(suffix), DAMAGED) if checkpoint is None else checkpoint.rank
+        read = _Highest(rank, value)
         if suffix.endswith(FIRST):
             entry.of_makers = max(entry.of_makers, read)
         else:

@@ -215,6 +215,8 @@ class LogReader:
             try:
                 await self.interruption.wait_resumed()
                 async with AsyncExitStack() as stack:
+                    # What follows is the look for which it was asked, also if nothing can be fetched then.
+                    self._must_recheck = False
                     if last is not None:
                         await self._compare(last)
                     consumer = await self._connect(offset, True)
@@ -300,7 +302,8 @@ class LogReader:
     async def _read_corrupt(self, offset: int, limit: int) -> tuple[list[Message], int]:
         """Read corrupt messages as well as possible: each has a checksum of its own.
 
-        Unless their offsets follow each other, none of them may be right: then only the first counts, as damaged.
+        Unless their offsets follow each other - in a compacted topic: ascend -, none of them may be right: then only
+        the first counts, as damaged.
         """
         consumer = await self._connect(offset, False)
         try:
@@ -311,9 +314,12 @@ class LogReader:
             messages = []
         finally:
             await consumer.stop()
-        if not messages or [message.offset for message in messages] != [*range(offset, offset + len(messages))]:
+        offsets = [message.offset for message in messages]
+        follow = offsets == [*range(offset, offset + len(offsets))]
+        ascend = not self._dense and offsets == sorted({*offsets}) and min(offsets, default=offset) >= offset
+        if not messages or not (follow or ascend):
             return [], offset + 1
-        return messages, offset + len(messages)
+        return messages, offsets[-1] + 1
 
     async def _compare(self, last: _Last) -> None:
         """Raise LogReplaced if the log does not have the message that was read last, or has another one in its

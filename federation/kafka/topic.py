@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,9 +251,12 @@ class Topic:
             await admin.start()
         except KafkaConnectionError:
             host, port, _ = collect_hosts(self.bootstrap)[0]
-            if self.credentials is not None:
-                await self.credentials.try_by_hand(host, port)
-            await _resolve(host, port)
+            # A host that takes no connection, and does not refuse one, tells nothing: other brokers may be there.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
+                    if self.credentials is not None:
+                        await self.credentials.try_by_hand(host, port)
+                    await _resolve(host, port)
             raise
 
 

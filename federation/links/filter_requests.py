@@ -159,8 +159,11 @@ class FilterRequester:
     def _change(self, serial: int) -> LinkWants | None:
         base, stated, removed = self._digest, list[str](), list[str]()
         most = self._bounds.request_filters
-        while self._changed and not stated:
-            for expression in self._taken(nsmallest(most, self._changed)[::-1]):
+        # Sorted once: what many of them change may be nothing, and each round takes but some.
+        waiting = sorted(self._changed, reverse=True)
+        while waiting and not stated:
+            for expression in self._taken(waiting[-most:]):
+                waiting.pop()
                 self._changed.discard(expression)
                 self._unwanted.discard(expression)
                 known, wanted = self._in_force.get(expression), self._state.wanted(self._neighbour, expression)

@@ -33,6 +33,7 @@ from waypost.batches import sized_batches
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogDamaged, LogUnavailable, WaypostError
 from waypost.identity import Origin, ProxyId, SiteId
+from waypost.keys import bytes_of
 from waypost.limits import LINK_LIVE_BYTES, LINK_SLICE_NS, MAX_NOTIFICATION_BYTES
 from waypost.records import Effective, Forwarded, Record, body_size
 
@@ -384,5 +385,5 @@ class LinkSender:
 
 def _size(record: LinkRecord) -> int:
     if isinstance(record, Forwarded):
-        return len(record.body)
+        return len(record.body) + bytes_of(record.protection.keys)
     return len(record.expression) if isinstance(record, Effective) else 0

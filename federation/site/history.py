@@ -7,7 +7,8 @@ from federation.ports import Batch
 from federation.site.state import SiteState
 from waypost.errors import Unreachable
 from waypost.identity import log_epoch_of, site_of
-from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES
+from waypost.keys import bytes_of
+from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES, CATCH_UP_RECORDS
 from waypost.notification import read_body
 from waypost.records import Damaged, Forwarded, LogBegun, Published
 from waypost.subscription import parse
@@ -57,6 +58,8 @@ class HistoryAnswer:
         self._first_kept = 0
         self._damaged: list[tuple[int, int]] = []
         self._over = False
+        self._looked_at = 0
+        """Records that were read for this answer."""
         self._mark = state.acceptance.mark
         self._is_same = not self._mark.is_comparable
         """The last record that we have read is there still, as far as it can be compared."""
@@ -66,8 +69,14 @@ class HistoryAnswer:
 
     @property
     def wanted_from(self) -> int | None:
-        """The offset from which to read the log on, for :meth:`add`; None: the answer is complete, or full."""
-        return None if self._over or self._full() or self._through >= self._last else self._through + 1
+        """The offset from which to read the log on, for :meth:`add`; None: the answer is complete, or full, or
+        CATCH_UP_RECORDS were read for it: who asked asks on.
+        """
+        return (
+            None
+            if self._over or self._full() or self._looked_at >= CATCH_UP_RECORDS or self._through >= self._last
+            else self._through + 1
+        )
 
     @property
     def mark(self) -> int | None:
@@ -85,6 +94,7 @@ class HistoryAnswer:
                 answer is not to be used.
         """
         self._over = not batch
+        self._looked_at += len(batch)
         for offset, record in batch:
             if offset == self.mark:
                 self.compare([(offset, record)])
@@ -166,7 +176,7 @@ class HistoryAnswer:
         attributes = read_body(record.body)
         if any(expression.matches(attributes) for expression in self._expressions):
             self._found.append(self._as_forwarded(offset, record))
-            self._size += len(record.body)
+            self._size += len(record.body) + bytes_of(record.protection.keys)
 
     def _as_forwarded(self, offset: int, record: Published) -> Forwarded:
         return Forwarded(

@@ -348,9 +348,9 @@ class LogGuard:
     def _check_ended(self, origin: Origin, offset: int) -> _Questions:
         """Return whether the registry has it now; False: somebody changed the row meanwhile."""
         new = with_seen(self.row, origin, offset)
-        if new == self.row:
+        if new == self.row and log_confirms(self._state, self._federation, self.row):
             return True
-        if not (yield from self._claim(new)):
+        if new != self.row and not (yield from self._claim(new)):
             return False
         yield from self._append(record_of(self._state.site, self._federation, new))
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from federation.ports import Changelog
@@ -50,11 +51,16 @@ class RemoteChangelogs:
         return await asyncio.shield(opened)
 
     async def _start(self, locator: str) -> Changelog:
+        changelog: Changelog | None = None
         try:
             changelog = self._open(locator)
             await changelog.start()
         except BaseException:
             del self._opened[locator]
+            if changelog is not None:
+                # Not every adapter ends what it has begun where its start fails.
+                with suppress(Exception):
+                    await changelog.close()
             raise
         return changelog
 

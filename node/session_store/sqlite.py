@@ -87,6 +87,8 @@ class SqliteSessionStore:
         # What receivers wait for is read beside what is being written: WAL shows it what was committed.
         self._reader = DatabaseThread(self._path, (), durable=self._durable)
         self._trimming: asyncio.Task[None] | None = None
+        self._damage: StoreDamaged | None = None
+        """What the removal of entries has found of the file, until it was raised."""
 
     async def apply(self, batch: StoreBatch) -> None:
         """Apply a batch as one transaction, whole or not at all (:meth:`proxy.core.store_port.SessionStore.apply`);
@@ -98,6 +100,8 @@ class SqliteSessionStore:
             StoreDamaged: the file is not what was written. A marker beside the file says so from then on: no later
                 :meth:`load` uses it.
         """
+        if self._damage is not None:
+            raise self._damage
         await self._call(self._thread, lambda connection: write(connection, lambda: _apply(connection, batch)))
         self._trim_on()
 
@@ -200,10 +204,14 @@ class SqliteSessionStore:
             self._trimming = asyncio.create_task(self._trim())
 
     async def _trim(self) -> None:
-        """Remove what is gone, piece by piece; a failure is tried again after the next batch."""
-        with contextlib.suppress(StoreFailed):
+        """Remove what is gone, piece by piece. A failure is tried again after the next batch; damage is raised then."""
+        try:
             while await self._call(self._thread, _trim):
                 pass
+        except StoreDamaged as error:
+            self._damage = error
+        except StoreFailed:
+            pass
 
 
 def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
@@ -389,7 +397,8 @@ def _stored_copy(connection: sqlite3.Connection, session: SessionId) -> tuple[in
     return values[1], values[4]
 
 
-SOUGHT = "CREATE TEMP TABLE IF NOT EXISTS sought (matching INTEGER, start INTEGER, below INTEGER)"
+SOUGHT = """CREATE TEMP TABLE IF NOT EXISTS sought
+    (matching INTEGER, start INTEGER, below INTEGER, PRIMARY KEY (matching, start))"""
 """The windows that a sweep asks for: there may be more of them than one statement can name."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 
@@ -75,10 +74,16 @@ class NameClaim:
         earlier = self.ended = tuple(self._instance.earlier)
         await asyncio.to_thread(self._instance.record_incarnation, incarnation)
         wait = NameWait(self._config.lease_ttl_ms)
-        while True:
+        began = 0
+
+        async def announce() -> Lease:
+            nonlocal began
+            # Of each try: the registry may be away for long in between.
             began = self._clock.now_ms()
+            return await self._announce(incarnation, earlier)
+
+        while True:
             try:
-                announce = partial(self._announce, incarnation, earlier)
                 self.lease = await self._health.retry(Dependency.REGISTRY, announce)
                 self.waits_for = ""
                 self._replaces = False

@@ -453,8 +453,9 @@ class Node:
         loop = asyncio.get_running_loop()
         saved: asyncio.Future[WaypostError | None] = loop.create_future()
         checkpointed: asyncio.Future[None] = loop.create_future()
-        self.step(inputs.Leave(checkpointed.set_result, marked))
-        self.step(inputs.StoreAll(saved.set_result))
+        # After the time for it nobody waits any more, and an answer may come all the same.
+        self.step(inputs.Leave(lambda answer: None if checkpointed.done() else checkpointed.set_result(answer), marked))
+        self.step(inputs.StoreAll(lambda answer: None if saved.done() else saved.set_result(answer)))
         await saved
         # Either may have its answer from the other: what is told is on record first.
         await asyncio.gather(self._journal.write_all(self.backends.journal), checkpointed)
@@ -685,6 +686,8 @@ class Node:
         """The journal took facts, or did not."""
         if error is not None:
             self.health.unavailable(Dependency.JOURNAL, error)
+            # Who has left meanwhile waits no longer.
+            self._room.set()
             return
         self.health.available(Dependency.JOURNAL)
         self._room.set()

@@ -373,6 +373,11 @@ class AttachHandler:
 
     def _once_written(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Let the receiver in when store and changelog have its registration as it is now."""
+        if self._sessions.serving(session.id) is not session:
+            # Something was waited for, and the session may be somewhere else by now.
+            if connection.attach is message and not connection.is_closed:
+                self.attach(connection, message)
+            return
 
         def on_done(failure: WaypostError | None) -> None:
             receiver.written(is_durable=failure is None)

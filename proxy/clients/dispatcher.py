@@ -344,13 +344,13 @@ class ClientDispatcher:
         session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)
         if session is None or receiver is None:
             return
+        # As they are now: the client may attach as another receiver before the answer.
+        incarnation, attach_seq = connection.incarnation, connection.attach_seq
         self.attach_handler.leave(connection)
 
         def on_done(is_gone: bool) -> None:
             if is_gone:
-                session.former_receivers.record_unregistration(
-                    receiver.id, connection.incarnation, connection.attach_seq
-                )
+                session.former_receivers.record_unregistration(receiver.id, incarnation, attach_seq)
                 answer = Forgotten(receiver.id)
                 self._durable_replies.reply_when_durable(
                     connection, session, message, lambda: self._send(connection, answer)

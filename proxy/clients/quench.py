@@ -27,7 +27,7 @@ from waypost.clock import NEVER
 from waypost.keys import PRODUCER, Key, Protection, primed
 from waypost.limits import QUENCH_COMPARED, QUENCH_EXAMINED, QUENCH_EXAMINED_BYTES, QUENCH_TERMS
 from waypost.messages import Interest, Quench
-from waypost.subscription import parse
+from waypost.subscription import SubscriptionError, parse
 from waypost.subscription.canonical import write
 from waypost.subscription.tree import Compare, Logic, Name, Node, names
 
@@ -172,7 +172,11 @@ class QuenchHandler:
         if not self._env.state.interests(expression):
             self._terms.pop(expression, None)
         elif expression not in self._terms:
-            self._terms[expression] = alternatives_of(expression)
+            try:
+                self._terms[expression] = alternatives_of(expression)
+            except SubscriptionError:
+                # One of a later version's language may be of everything.
+                self._terms[expression] = (Term(expression, frozenset(), True),)
         for requester in self._requesters.values():
             requester.waiting[expression] = None
 

@@ -134,7 +134,7 @@ class Subscriptions:
             for subscription in session.subscriptions.active()
             if subscription.owner == receiver.id and subscription.owner_keys != keys
         ]
-        size = sum(map(_size, rekeyed)) + len(rekeyed) * _size_of_keys(keys)
+        size = sum(map(_size, rekeyed)) + (len(rekeyed) + 1) * _size_of_keys(keys)
         self._make_room(session, len(rekeyed), size)
         receiver.set_keys(keys)
         for subscription in rekeyed:
@@ -153,9 +153,9 @@ class Subscriptions:
         """
         if session.subscriptions.ended:
             session.forget_ended(self._env.state.frontier)
-        if not more:
+        if not more and not size:
             return
-        if len(session.subscriptions.all()) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
+        if more and len(session.subscriptions.all()) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
                 "other keys, and of which some receiver does not have all"

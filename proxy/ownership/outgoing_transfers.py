@@ -55,6 +55,7 @@ from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.facts import OwnedCause
 from waypost.identity import NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.keys import bytes_of
 from waypost.limits import CHUNK_BYTES
 
 LATE = "late prepare"
@@ -543,8 +544,13 @@ def _copied(session: Session, message: Prepare) -> int:
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
     """Return as many of the entries as the bytes of a chunk allow; its bound is taken from them."""
-    cut = batches(stored, lambda entry: len(entry.delivery), max_items=max(1, len(stored)), max_bytes=CHUNK_BYTES)
+    cut = batches(stored, _size_of, max_items=max(1, len(stored)), max_bytes=CHUNK_BYTES)
     return list(next(cut, []))
+
+
+def _size_of(entry: StoredEntry) -> int:
+    """Return about how many bytes an entry takes in a chunk, with the names of the subscriptions that it matched."""
+    return len(entry.delivery) + bytes_of(entry.keys) + sum(len(name) + 5 for name in entry.matched)
 
 
 def _next_range(outgoing: Outgoing, session: Session, max_entries: int) -> tuple[int, int]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
-from federation.ports import DrainRow
+from federation.ports import DrainRow, ProxyRow
 from handover.messages import DRAIN, FOLLOW, REBALANCE, HandoverOffer, MoveRequest
 from proxy.core.effects import SendPeer
 from proxy.core.environment import Environment
@@ -38,6 +38,9 @@ class SessionMoves:
         self._output = output
         self._wanted: dict[SessionId, tuple[ProxyId, str]] = {}
         """Asked for by a rebalance, or by where its receivers are."""
+        self._tried: dict[SessionId, ProxyId] = {}
+        """Sessions of which an offer has led to nothing, and to whom it was; the one that was tried last is the last.
+        """
         self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
         """To whom, and when."""
         self._next_at = 0
@@ -125,7 +128,7 @@ class SessionMoves:
             row = self._env.cluster.proxies.get(proxy)
             if row is None and self.row is None:
                 continue
-            row = row or self._env.cluster.target(loads)
+            row = row or self._target(session, loads)
             if row is None:
                 # No other proxy is there that may take it.
                 self._next_at = now + GRACE_MS
@@ -146,6 +149,13 @@ class SessionMoves:
         due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []
         return min([*offered, *due], default=NEVER)
 
+    def _target(self, session: SessionId, loads: Counter[ProxyId]) -> ProxyRow | None:
+        """Return the best other proxy; the one that has not taken this session before only where there is no other."""
+        tried = self._tried.get(session)
+        if tried is None:
+            return self._env.cluster.target(loads)
+        return self._env.cluster.target(loads + Counter({tried: len(self._sessions) + loads.total()}))
+
     def _rate(self) -> float | None:
         """Sessions a second; None: nothing is to leave now."""
         if not self._env.lease.may_serve():
@@ -155,8 +165,10 @@ class SessionMoves:
         return REBALANCE_RATE if self._wanted else None
 
     def _candidates(self) -> Iterator[SessionId]:
-        sessions = self._sessions
-        for session in sessions if self.row is not None else self._wanted:
+        sessions, wanted = self._sessions, self._sessions if self.row is not None else self._wanted
+        # Those that could not leave do not hold up the others.
+        untried = (session for session in wanted if session not in self._tried)
+        for session in chain(untried, (session for session in self._tried if session in wanted)):
             if session not in self._offered and session in sessions and sessions[session].role is Role.SERVING:
                 yield session
 
@@ -167,8 +179,11 @@ class SessionMoves:
 
     def _forget_finished(self, now: int) -> None:
         """Forget the offers that came to an end: the session is gone, or it is still here after a while."""
-        for session, (_, at) in list(self._offered.items()):
+        for session, (proxy, at) in list(self._offered.items()):
             if session not in self._sessions or now >= at + OFFER_MS:
                 del self._offered[session]
+                self._tried.pop(session, None)
+                if session in self._sessions:
+                    self._tried[session] = proxy
         for session in [session for session in self._wanted if session not in self._sessions]:
             del self._wanted[session]

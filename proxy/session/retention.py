@@ -29,6 +29,8 @@ from waypost.limits import LET_GO_NOTED
 
 Policies = tuple[RemovalPolicy, ...]
 """By which an entry was removed."""
+LEAST_DISCARDED = 64
+"""The number of discarded entries that are noted before those that all receivers have are forgotten."""
 GRAIN_MS = 1_000
 """Ages are known as exactly as this."""
 
@@ -78,6 +80,8 @@ class Retention:
         """The entries of a subscription with a maximum count, and of those not known yet: they came with a copy."""
         self._swept: dict[Matched, int] = {}
         """By generation of a subscription, the number below which the store has removed its entries."""
+        self._last: dict[Matched, int] = {}
+        """By the same, the number of the last entry of that kind."""
         self._counts: dict[SubscriptionId, int] = {}
         self._swept_highest = 0
         self._marks_saved = 0
@@ -85,6 +89,8 @@ class Retention:
         """The windows that go from the store at its next write."""
         self._discarded: dict[int, RemovalPolicy] = {}
         """Single entries that nobody holds any more, and why; until the store has them no more."""
+        self._discarded_left = 0
+        """How many of them there were when those that all receivers have were forgotten."""
         self._discarded_below = 0
         """A number above those of all of them."""
         self.leaving_one_by_one: list[int] = []
@@ -135,6 +141,7 @@ class Retention:
         """Note what was taken before there was a policy to note it for."""
         for number, matched in stored:
             self._swept.setdefault(matched, 1)
+            self._last[matched] = number
             for identity in counted.intersection(matched):
                 self._newest.setdefault(identity, deque()).append(number)
 
@@ -157,6 +164,7 @@ class Retention:
         if not self.active and not self.copying:
             return
         self._swept.setdefault(matched, 1)
+        self._last[matched] = number
         for identity in matched:
             if identity in self._counts or (self.copying and identity not in self._of):
                 self._newest.setdefault(identity, deque()).append(number)
@@ -194,6 +202,14 @@ class Retention:
         for numbers in self._newest.values():
             while numbers and numbers[0] < first:
                 numbers.popleft()
+        # The last mark that is too old stays: it says how old what follows is at most.
+        old = bisect_right(self._marks, first, key=_below)
+        if old > 1:
+            del self._marks[: old - 1]
+        if len(self._discarded) > 2 * self._discarded_left + LEAST_DISCARDED:
+            # Those below went to all receivers before the journal had their removal.
+            self._discarded = {number: policy for number, policy in self._discarded.items() if number >= first}
+            self._discarded_left = len(self._discarded)
 
     # ------------------------------------------------------------ time
 
@@ -360,9 +376,17 @@ class Retention:
                 found.append(Window(matched, start, below))
         return found
 
-    def sweep_begins(self) -> None:
-        """Note that a sweep of the session has begun: :attr:`overdue` counts from here."""
+    def sweep_begins(self, first: int) -> None:
+        """Note that a sweep of the session has begun: :attr:`overdue` counts from here. What was noted of entries that
+        are not stored any more is forgotten.
+
+        Args:
+            first: the number of the first entry of the session's queue.
+        """
         self._swept_highest = self._highest
+        leaving = {window.matched for window in self.leaving}
+        for matched in [kind for kind, last in self._last.items() if last < first and kind not in leaving]:
+            del self._last[matched], self._swept[matched]
 
     def schedule_removal(self, windows: Sequence[Window]) -> None:
         """Have the entries in these windows removed from the store with its next write; the journal must have their
@@ -380,7 +404,7 @@ class Retention:
 
     def unsaved_marks(self) -> list[Mark]:
         """Return the marks of age that the store does not have yet."""
-        return [mark for mark in self._marks if mark.below > self._marks_saved]
+        return self._marks[bisect_right(self._marks, self._marks_saved, key=_below) :]
 
     def saved(self, marks: Sequence[Mark], removed: Sequence[Window], discarded: Sequence[int] = ()) -> None:
         """Note what the store has applied.
@@ -398,7 +422,8 @@ class Retention:
         if marks:
             self._marks_saved = marks[-1].below
         if removed:
-            self.leaving = [window for window in self.leaving if window not in removed]
+            gone_windows = set(removed)
+            self.leaving = [window for window in self.leaving if window not in gone_windows]
 
     # ------------------------------------------------------------ from elsewhere
 
@@ -429,7 +454,8 @@ class Retention:
         self._let_go = None
         self._newest.clear()
         self._swept.clear()
-        self._discarded_below = 0
+        self._last.clear()
+        self._discarded_below = self._discarded_left = 0
         self.leaving.clear()
         self.leaving_one_by_one.clear()
         self._discarded.clear()
@@ -442,3 +468,7 @@ class Retention:
 
 def _at(mark: Mark) -> int:
     return mark.at_ms
+
+
+def _below(mark: Mark) -> int:
+    return mark.below

@@ -8,7 +8,7 @@ import msgspec
 
 from proxy.session.subscription import Matched
 from waypost.identity import Origin
-from waypost.keys import Key
+from waypost.keys import Key, bytes_of
 from waypost.messages import Delivery
 from waypost.notification import Value, read_body
 from waypost.records import Forwarded, Published
@@ -31,7 +31,7 @@ class StoredNotification:
         self.delivery = delivery
         self.keys = keys
         self.raw = msgspec.Raw(delivery)
-        self.size = len(delivery)
+        self.size = len(delivery) + bytes_of(keys)
 
     def read(self) -> tuple[Mapping[str, Value], int]:
         """Return the notification's attributes, and when it was published, in ms of Unix time."""

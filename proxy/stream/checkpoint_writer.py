@@ -229,11 +229,18 @@ class CheckpointWriter:
 
 
 def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
-    """Return a digest of how far all receivers are, and each of them, and where subscriptions ended: what a failover is
-    to know soon.
+    """Return a digest of how far all receivers are, and each of them, of where subscriptions ended, and of what is set
+    of the session and its receivers: what a failover is to know soon.
     """
     positions = (
-        (receiver.id, frozenset(receiver.frontier.items()), receiver.selective.digest())
+        (
+            receiver.id,
+            frozenset(receiver.frontier.items()),
+            receiver.selective.digest(),
+            receiver.reliability,
+            receiver.idle_time.expiry_s,
+        )
         for receiver in session.receivers.values()
     )
-    return hash((frozenset(acknowledged.items()), frozenset(positions), session.subscriptions.known_ends()))
+    policy = (session.idle_time.expiry_s, session.reliability, session.queue)
+    return hash((frozenset(acknowledged.items()), frozenset(positions), session.subscriptions.known_ends(), policy))

@@ -9,10 +9,18 @@ from proxy.core.output import Output
 from proxy.core.session_table import SessionTable
 from proxy.session.role import Role
 from proxy.session.session import Session
+from proxy.stream.incremental_scan import IncrementalScan
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.facts import FactKind
 from waypost.identity import Origin, SessionId
+from waypost.limits import DRAINED_AT_ONCE
 from waypost.records import Closed
+
+LOOK_MS = 100
+"""Pause between two looks at some of many sessions, in ms."""
+SCAN_ROUNDS = 1_000_000
+"""More batches than there are: each has so many sessions as are looked at together."""
 
 
 class ClosingMarkers:
@@ -27,6 +35,8 @@ class ClosingMarkers:
         self._env = env
         self._sessions = sessions
         self._output = output
+        self._scan = IncrementalScan[SessionId](DRAINED_AT_ONCE, SCAN_ROUNDS)
+        self._next_look_ms = NEVER
         self._undrained: dict[SessionId, dict[Origin, int]] = {}
         """The frontiers at the last marker of the sessions that :attr:`undrained` counts."""
 
@@ -68,13 +78,24 @@ class ClosingMarkers:
 
         It is attested once all receivers of a session without gates have acknowledged the newest entry that is stored,
         which may be above the marker: while notifications keep coming faster than they are acknowledged, it is not.
+
+        Of many sessions each call looks at some, DRAINED_AT_ONCE, one after the other.
         """
-        for identity in list(self._undrained):
+        self._next_look_ms = self._env.time.now_ms + LOOK_MS if len(self._undrained) > DRAINED_AT_ONCE else NEVER
+        for identity in self._scan.next_batch(self._undrained):
+            if identity not in self._undrained:
+                continue
             session = self._sessions.serving(identity)
             if session is None:
                 del self._undrained[identity]
             elif not session.gates:
                 self._attest_receivers(session)
+
+    def next_deadline(self) -> int:
+        """Return when the next call of :meth:`attest_drained` is due, also without an input, in ms of the engine's
+        clock; NEVER: it looks at all sessions with each call.
+        """
+        return self._next_look_ms
 
     def _attest_receivers(self, session: Session) -> None:
         frontier = self._undrained[session.id]

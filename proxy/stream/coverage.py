@@ -18,14 +18,20 @@ from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Matched
 from proxy.stream.catch_up_throttle import CatchUpThrottle
+from proxy.stream.incremental_scan import IncrementalScan
 from proxy.stream.promises import Promises
+from proxy.stream.store_writer import StoreWriter
 from waypost.checkpoint import GapRow
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.facts import FactKind, GapCause, RemovalPolicy
 from waypost.identity import NOTHING, Origin, SessionId, follows, site_of
+from waypost.limits import GATED_AT_ONCE
 from waypost.messages import Gap
 from waypost.notification import read_body
+
+SCAN_ROUNDS = 1_000_000
+"""More batches than there are: each has so many sessions as are looked at together."""
 
 
 class Coverage:
@@ -39,13 +45,18 @@ class Coverage:
         sessions: all sessions of this proxy.
         output: takes the effects, the events and the facts of gaps.
         promises: is told of each session whose promises may be due.
+        store: counts what is caught up, and not stored yet.
     """
 
-    def __init__(self, env: Environment, sessions: SessionTable, output: Output, promises: Promises) -> None:
+    def __init__(
+        self, env: Environment, sessions: SessionTable, output: Output, promises: Promises, store: StoreWriter
+    ) -> None:
         self._env = env
         self._sessions = sessions
         self._output = output
         self._promises = promises
+        self._store = store
+        self._scan = IncrementalScan[Session](GATED_AT_ONCE, SCAN_ROUNDS)
         self._gated: dict[SessionId, Session] = {}
         self._histories = CatchUpThrottle(self._env.settings.retry_ms)
         self._next_check_ms = 0
@@ -60,15 +71,20 @@ class Coverage:
         self._promises.watch(session)
 
     def covered(self, expressions: Iterable[str]) -> None:
-        """Advance all gated sessions, and make the promises that are due: the site covers more.
+        """Advance the gated sessions that want one of these expressions, and make the promises that are due: the site
+        covers more.
 
         Args:
             expressions: those that the site covers more of, in canonical form.
         """
-        for expression in expressions:
-            for session in self._sessions.matcher.holding(expression):
-                self._promises.watch(session)
-        self.advance_all()
+        concerned = {
+            session.id: session for expression in expressions for session in self._sessions.matcher.holding(expression)
+        }
+        for session in concerned.values():
+            self._promises.watch(session)
+            if session.id in self._gated:
+                self.advance(session)
+        self._promises.promise_all()
 
     def interest_registered(self, session: Session) -> None:
         """Advance the session's gates and promises. Call it when a record of its interest was read from the log."""
@@ -82,11 +98,16 @@ class Coverage:
         self._promises.promise_all()
 
     def tick(self) -> None:
-        """Advance all watched sessions every `retry_ms`, and begin the catch-ups whose turn it is."""
+        """Advance watched sessions every `retry_ms`, of many GATED_AT_ONCE at a time, and begin the catch-ups whose
+        turn it is.
+        """
         now = self._env.time.now_ms
         if now >= self._next_check_ms:
             self._next_check_ms = now + self._env.settings.retry_ms
-            self.advance_all()
+            for session in self._scan.next_batch(self._gated.values()):
+                if self._gated.get(session.id) is session:
+                    self.advance(session)
+            self._promises.promise_all()
         self._let_ask()
 
     def next_deadline(self) -> int:
@@ -227,8 +248,12 @@ class Coverage:
                 matched = session.subscriptions.match(origin, record.offset, read_body(record.body), record.protection)
                 if matched and record.offset not in (recorded or ()):
                     young = self._young(session, matched, record.at_ms)
-                    session.accept(StoredNotification.of(origin, record.offset, record), young or matched)
+                    stored = StoredNotification.of(origin, record.offset, record)
+                    session.accept(stored, young or matched)
+                    self._store.count_unstored(stored, young or matched)
         gate.fetched(min(answer.through, upto))
+        # Also where the gate stays closed: what is not written stays in memory.
+        self._sessions.mark_changed(session.id)
         self._output.report(DeliveryDue(session))
         self.advance(session)
 

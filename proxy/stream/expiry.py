@@ -273,7 +273,7 @@ class Expiry:
         nothing.
         """
         self.expire(session)
-        session.retention.sweep_begins()
+        session.retention.sweep_begins(session.entries.first_number)
         through = session.entries.saved_number
         windows = session.retention.windows(through)
         if not windows or session.id in self._sweeping:

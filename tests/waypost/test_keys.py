@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.errors import Refused
+from waypost.errors import BadMessage, Refused
 from waypost.keys import (
     CONSUMER,
     OPEN,
@@ -60,7 +60,14 @@ def test_public_key_does_not_pass_for_its_secret() -> None:
 
 def test_keys_of_one_algorithm_are_nothing_to_the_other() -> None:
     sent = published(Keys.producer(b"raw", algorithm="sha1"))
-    assert not sent.allows(subscribed(Keys.producer(public_key(b"raw", "sha1"), algorithm="sha256")))
+    assert not sent.allows(subscribed(Keys.producer(public_key(b"raw", "sha256"), algorithm="sha256")))
+
+
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
+def test_public_key_is_as_long_as_its_hash(algorithm: Algorithm) -> None:
+    for wrong in (b"x", b"x" * 1_024, public_key(b"raw", algorithm) + b"x"):
+        with pytest.raises(BadMessage, match="a public key of scheme"):
+            subscribed(Keys.producer(wrong, algorithm=algorithm))
 
 
 def test_of_a_dual_scheme_both_sides_must_meet() -> None:

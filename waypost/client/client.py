@@ -17,7 +17,7 @@ from waypost.client.publish_buffer import Published
 from waypost.client.transport import Transport
 from waypost.errors import BadArgument, Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId
-from waypost.keys import NO_KEYS, Key, Keys, check_keys
+from waypost.keys import NO_KEYS, PRODUCER, Key, Keys, check_keys
 from waypost.limits import MAX_ID_LENGTH, MAX_QUENCH_NAMES
 from waypost.messages import Interest, Welcome
 from waypost.notification import Notification, Value
@@ -259,7 +259,7 @@ class Client:
         """
         check_keys(keys)
         flag(insecure, "insecure")
-        listed = keys.listed() if keys.keys else None
+        listed = keys.listed(PRODUCER) if keys.keys else None
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
         return await self.publish_body(body, listed, insecure=insecure)
 
@@ -323,7 +323,7 @@ class Client:
             raise BadArgument(f"{len(names)} names; {MAX_QUENCH_NAMES} are the most", field="names")
         for name in names:
             text(name, "names", 1, MAX_ID_LENGTH, such_as="names of attributes, each a text")
-        listed = keys.listed()
+        listed = keys.listed(PRODUCER)
         self._check_open()
         self._protocol.quench(list(names), listed, insecure=insecure)
         self._transport.flush_soon()
@@ -398,7 +398,7 @@ class Client:
             Refused: there are too many.
         """
         check_keys(keys)
-        self._protocol.publish_with(keys.listed())
+        self._protocol.publish_with(keys.listed(PRODUCER))
         self._transport.flush_soon()
 
     # ------------------------------------------------------------ where it is connected

@@ -26,7 +26,7 @@ from waypost.client.producer import Producer
 from waypost.client.protocol import ProducerState
 from waypost.errors import LimitExceeded, Refused, StoreDamaged, StoreFailed, Unreachable, WaypostError
 from waypost.identity import Coordinate
-from waypost.keys import NO_KEYS, Keys, check_keys
+from waypost.keys import NO_KEYS, PRODUCER, Keys, check_keys
 from waypost.limits import OUTBOX_BYTES, OUTBOX_BYTES_IN_FLIGHT, PUBLISH_WINDOW
 from waypost.messages import Welcome
 from waypost.notification import Notification, Value
@@ -205,7 +205,7 @@ class Outbox:
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
         self._opened()
         sequence: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._unwritten.append(_Unwritten(Post(body, keys.listed() if keys.keys else None, insecure), sequence))
+        self._unwritten.append(_Unwritten(Post(body, keys.listed(PRODUCER) if keys.keys else None, insecure), sequence))
         self._has_work.set()
         return await sequence
 

@@ -30,7 +30,7 @@ from waypost.client.received_notification import Received
 from waypost.client.transport import DETACH_S
 from waypost.errors import BadArgument, Refused, WaypostError
 from waypost.identity import Origin, SubscriptionId
-from waypost.keys import NO_KEYS, Keys, check_keys
+from waypost.keys import CONSUMER, NO_KEYS, Keys, check_keys
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S
 from waypost.messages import Attached, BecameEffective, Deleted, Granted, SubscriptionChanged
 from waypost.subscription.errors import NUMBERS
@@ -334,7 +334,7 @@ class Receiver(Client):
         whole_or_none(max_count, "max_count", 1, MAX_COUNT)
         check_keys(keys)
         flag(insecure, "insecure")
-        key_list = keys.listed()
+        key_list = keys.listed(CONSUMER)
         try:
             await self._ask(
                 identity,
@@ -374,7 +374,7 @@ class Receiver(Client):
         if publishing is not None:
             await self.publish_with(publishing)
         if subscribing is not None:
-            key_list = subscribing.listed()
+            key_list = subscribing.listed(CONSUMER)
             async with self._changing:
                 await self._request(
                     RequestKind.KEYS, lambda: self._protocol.set_keys(key_list), "no answer about the keys"
