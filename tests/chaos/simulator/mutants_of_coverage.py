@@ -285,7 +285,7 @@ MUTANTS = (
         "a subscription ends where the site has read, not where the logs went that said so",
         replaced(SubscriptionEnds, "_end", lambda self, ending, origin, reached: reached.get(origin, NOTHING)),
         ("LOST",),
-        (31, 173, 208),
+        (17567, 18356, 19459),
         rule=7,
     ),
     Mutant(

@@ -59,7 +59,7 @@ MUTANTS = [
         "from where on a covering filter is effective says nothing of what it covers",
         replaced(SiteState, "_cover_as", lambda self, cover, expression, neighbour: []),
         ("STUCK",),
-        (750000085, 750000112, 750000134),
+        (21, 24, 632),
     ),
     Mutant(
         "covered by what is near",
