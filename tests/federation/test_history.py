@@ -79,6 +79,16 @@ def test_a_full_answer_says_how_far_it_came() -> None:
     assert offsets(answer(log(1, 2, 3, 4), -1, 3, most_bytes=1)) == [0]
 
 
+def test_answer_over_a_long_range_with_few_matches_is_given_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("federation.site.history.CATCH_UP_RECORDS", 4)
+    records = log(*[-1] * 9, 5)
+    first = answer(records, -1, 9)
+    assert (offsets(first), first.through) == ([], 3)
+    second = answer(records, first.through, 9)
+    third = answer(records, second.through, 9)
+    assert (offsets(third), third.through) == ([9], 9)
+
+
 def test_an_answer_of_a_log_that_ends_before_speaks_up_to_there() -> None:
     assert answer(log(1, 2, 3), -1, 9).through == 2
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from federation.ports import Claimed, ProxyRow, Reloaded
+from handover.acquisition import TABLE, AcquisitionState
+from handover.acquisition_inputs import NotHandedOver
 from handover.machine import Timing
 from handover.messages import Aborted, Frozen, Prepare
 from proxy.core import effects
@@ -16,7 +18,7 @@ from tests.properties.test_wrong_handover_messages import frozen
 from tests.proxy.test_ownership import disk, role
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable, StoreFailed
-from waypost.identity import GENERATION, NO_PROXY, Epoch, Ownership, ProxyId, SessionId
+from waypost.identity import GENERATION, NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
 from waypost.messages import Attach, Moved, Problem, Wait
 from waypost.records import InterestRegistered, InterestsExpired
 
@@ -438,3 +440,24 @@ def test_a_session_is_claimed_only_once_an_earlier_copy_of_it_has_left_the_disk(
         harness.complete_all(effects.ReadRow, Ownership(NO_PROXY, Epoch(GENERATION)))
     harness.complete_writes()
     assert harness.next(effects.ClaimRow).new == owner("me", GENERATION + 1)
+
+
+def test_interests_of_proxies_that_came_while_the_watch_was_broken_stay() -> None:
+    harness, old = EngineHarness(), row("you")
+    new, third = old.model_copy(update={"incarnation": Incarnation("you#2")}), row("third")
+
+    def reload(*rows: ProxyRow) -> None:
+        proxies = {each.proxy: each for each in (row("me"), *rows)}
+        harness.step(RegistryReported(Reloaded({}, proxies, {}, {})))
+        harness.run_effects()
+
+    reload(old)
+    harness.log.append(InterestRegistered(new.proxy, new.incarnation, SESSION, ("n > 0",)))
+    harness.log.append(InterestRegistered(third.proxy, third.incarnation, SessionId("z"), ("n > 1",)))
+    harness.read_log()
+    reload(new, third)
+    assert not [record for record in harness.log if isinstance(record, InterestsExpired)]
+
+
+def test_row_that_names_an_owner_again_that_did_not_hand_over_ends_the_acquisition() -> None:
+    assert TABLE[AcquisitionState.COMPARING, NotHandedOver][1] is AcquisitionState.ENDED
