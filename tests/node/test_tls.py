@@ -68,7 +68,7 @@ def test_the_command_line_speaks_tls_as_the_environment_says(
     monkeypatch.setenv("WAYPOST_CA", "/nowhere")
     for command in (("sessions", "ls"), ("pub", "n=1"), ("sub", "n > 0", "--session", SESSION)):
         done = run(*command, "--proxy", url)
-        assert done.returncode == 2 and done.stderr.startswith("error: BAD_CONFIGURATION: WAYPOST_CA: /nowhere: ")
+        assert done.returncode == 2 and "error: BAD_CONFIGURATION: WAYPOST_CA: /nowhere: " in done.stderr
 
 
 async def test_client_without_the_authority_or_tls_does_not_attach(cluster: Cluster) -> None:
