@@ -223,6 +223,8 @@ TABLE: Table = _before_staging() | {
     (_T.STAGING, Retry): ((), _T.STAGING),
     (_T.STAGING, Deadline): ((), _T.STAGING),
     (_T.STAGING, OwnerUnchanged): ((), _T.STAGING),
+    # What an earlier transfer claimed, in the end: ours commits over the same row.
+    (_T.STAGING, OwnedByUs): ((), _T.STAGING),
     (_T.STAGING, OwnedByOther): ((Discard,), _T.ENDED),
     (_T.STAGING, StoreFailed): ((SendAborted, Discard), _T.ENDED),
     (_T.STAGING, Staged): ((Claim,), _T.COMMITTING),
@@ -235,8 +237,6 @@ TABLE: Table = _before_staging() | {
     (_T.COMMITTING, Deadline): ((), _T.COMMITTING),
     (_T.COMMITTING, Retry): ((Claim,), _T.COMMITTING),
     (_T.COMMITTING, ClaimUnknown): ((ReadOwner,), _T.COMMITTING),
-    # What an earlier transfer claimed, in the end: ours commits over the same row.
-    (_T.STAGING, OwnedByUs): ((), _T.STAGING),
     # The next Retry claims again: a registry that takes no claims, and answers at once, is not asked without a pause.
     (_T.COMMITTING, OwnerUnchanged): ((), _T.COMMITTING),
     (_T.COMMITTING, OwnedByUs): ((Adopt,), _T.ENDED),

@@ -19,8 +19,6 @@ from waypost.records import Closed
 
 LOOK_MS = 100
 """Pause between two looks at some of many sessions, in ms."""
-SCAN_ROUNDS = 1_000_000
-"""More batches than there are: each has so many sessions as are looked at together."""
 
 
 class ClosingMarkers:
@@ -35,7 +33,7 @@ class ClosingMarkers:
         self._env = env
         self._sessions = sessions
         self._output = output
-        self._scan = IncrementalScan[SessionId](DRAINED_AT_ONCE, SCAN_ROUNDS)
+        self._scan = IncrementalScan[SessionId](DRAINED_AT_ONCE)
         self._next_look_ms = NEVER
         self._undrained: dict[SessionId, dict[Origin, int]] = {}
         """The frontiers at the last marker of the sessions that :attr:`undrained` counts."""

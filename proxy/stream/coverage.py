@@ -30,9 +30,6 @@ from waypost.limits import GATED_AT_ONCE
 from waypost.messages import Gap
 from waypost.notification import read_body
 
-SCAN_ROUNDS = 1_000_000
-"""More batches than there are: each has so many sessions as are looked at together."""
-
 
 class Coverage:
     """Opens the gates of sessions: fetches the history that each gated origin lacks, stores it, and opens the gate.
@@ -56,7 +53,7 @@ class Coverage:
         self._output = output
         self._promises = promises
         self._store = store
-        self._scan = IncrementalScan[Session](GATED_AT_ONCE, SCAN_ROUNDS)
+        self._scan = IncrementalScan[Session](GATED_AT_ONCE)
         self._gated: dict[SessionId, Session] = {}
         self._histories = CatchUpThrottle(self._env.settings.retry_ms)
         self._next_check_ms = 0

@@ -13,10 +13,10 @@ class IncrementalScan(Generic[T]):
 
     Args:
         least: the least number of elements in a batch, as long as there are so many.
-        rounds: the greatest number of batches in which all elements are seen once.
+        rounds: the greatest number of batches in which all elements are seen once; None: each batch has `least`.
     """
 
-    def __init__(self, least: int, rounds: int) -> None:
+    def __init__(self, least: int, rounds: int | None = None) -> None:
         self._least = least
         self._rounds = rounds
         self._left: list[T] = []
@@ -30,6 +30,7 @@ class IncrementalScan(Generic[T]):
         """
         if not self._left:
             self._left = list(elements)
-            self._max_items = max(self._least, -(-len(self._left) // self._rounds))
+            if self._rounds is not None:
+                self._max_items = max(self._least, -(-len(self._left) // self._rounds))
         taken, self._left = self._left[: self._max_items], self._left[self._max_items :]
         return taken

@@ -194,6 +194,18 @@ def _with_steps(
     return replace(run, script=script)
 
 
+def _with_aimed_steps(run: Schedule, rng: random.Random, most: int, step: Callable[[], Step]) -> Schedule:
+    """Return the same run with one to `most` steps more, anywhere; a third of them wait until a proxy is in a certain
+    phase.
+    """
+    script = list(run.script)
+    for _ in range(rng.randint(1, most)):
+        place = rng.randint(0, len(script))
+        waiting: list[Step] = [(0, WAIT, rng.randrange(len(PHASES)))] if rng.random() < 1 / 3 else []
+        script[place:place] = [*waiting, step()]
+    return replace(run, script=script)
+
+
 def with_operators(run: Schedule) -> Schedule:
     """Return a copy of a schedule with new steps, drawn by its seed: operators remove links and add others."""
     rng = random.Random(f"operators {run.seed}")
@@ -227,13 +239,12 @@ def with_drains(run: Schedule) -> Schedule:
     Some of them do so just when a proxy is in a certain phase.
     """
     rng = random.Random(f"drains {run.seed}")
-    script = list(run.script)
-    for _ in range(rng.randint(1, 4)):
-        place = rng.randint(0, len(script))
-        waiting: list[Step] = [(0, WAIT, rng.randrange(len(PHASES)))] if rng.random() < 1 / 3 else []
+
+    def step() -> Step:
         name = "drain a proxy" if rng.random() < 2 / 3 else "end a drain"
-        script[place:place] = [*waiting, (rng.randint(0, 1_500), name, rng.getrandbits(16))]
-    return replace(run, script=script)
+        return rng.randint(0, 1_500), name, rng.getrandbits(16)
+
+    return _with_aimed_steps(run, rng, 4, step)
 
 
 def with_lost_states(run: Schedule) -> Schedule:
@@ -286,12 +297,7 @@ def with_orderly_ends(run: Schedule) -> Schedule:
     Some of them are told just when a proxy is in a certain phase.
     """
     rng = random.Random(f"orderly ends {run.seed}")
-    script = list(run.script)
-    for _ in range(rng.randint(1, 3)):
-        place = rng.randint(0, len(script))
-        waiting: list[Step] = [(0, WAIT, rng.randrange(len(PHASES)))] if rng.random() < 1 / 3 else []
-        script[place:place] = [*waiting, (rng.randint(0, 300), "shut down", rng.getrandbits(16))]
-    return replace(run, script=script)
+    return _with_aimed_steps(run, rng, 3, lambda: (rng.randint(0, 300), "shut down", rng.getrandbits(16)))
 
 
 def with_restored_registry(run: Schedule) -> Schedule:
