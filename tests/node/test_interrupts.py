@@ -234,6 +234,38 @@ def test_interrupt_that_breaks_off_no_call_by_itself_is_noticed_all_the_same() -
             process.kill()
 
 
+TWO_IN_ONE_CALL = """
+import asyncio, hashlib, os, signal, threading, time
+from node.cli.commands.interrupt import run
+
+def interrupt():
+    for _ in range(2):
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+async def leave():
+    try:
+        threading.Thread(target=interrupt).start()
+        # Python's handlers do not run before the call has ended.
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)
+        await asyncio.sleep(30)
+    finally:
+        await asyncio.sleep(0.3)
+        print("left", flush=True)
+
+try:
+    run(leave())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+time.sleep(0.5)  # so long as no signal comes that nobody handles any more
+"""
+
+
+def test_two_interrupts_that_python_handles_as_one_end_a_command_in_order() -> None:
+    done = subprocess.run([sys.executable, "-c", TWO_IN_ONE_CALL], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"left\ninterrupted\n", b"")
+
+
 def test_interrupt_while_the_command_line_is_loaded_ends_it_in_silence() -> None:
     program = """
 import os, signal, sys

@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -99,17 +98,18 @@ def _roused(interrupts: _Interrupts) -> Iterator[None]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     main = threading.get_ident()
+    is_roused, has_ended = threading.Event(), threading.Event()
 
     def rouse() -> None:
-        sent = 0
         while numbers := os.read(reading, 64):
-            sent += sum(map(numbers.count, SIGNALS))
-            while interrupts.count < sent:
-                time.sleep(ROUSE_S)
-                if interrupts.count < sent:
-                    signal.pthread_kill(main, signal.SIGUSR1)
+            if not any(number in numbers for number in SIGNALS):
+                continue
+            # Two signals may be one call of Python's handler. That of SIGUSR1 runs in the same step or a later one.
+            is_roused.clear()
+            while not is_roused.is_set() and not has_ended.wait(ROUSE_S):
+                signal.pthread_kill(main, signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: is_roused.set())
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     thread = threading.Thread(target=rouse, name="interrupts", daemon=True)
     thread.start()
@@ -118,9 +118,12 @@ def _roused(interrupts: _Interrupts) -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(wakeup)
         # The thread reads the end of the pipe, and ends.
+        has_ended.set()
         os.close(writing)
-        thread.join(1.0)
+        thread.join()
         os.close(reading)
+        # A SIGUSR1 of the thread's last moment is discarded; by its default it would end the process.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.signal(signal.SIGUSR1, before)
 
 
