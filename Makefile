@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
-JOBS ?= 3
+JOBS ?= 4
 bin := .venv/bin
 uv := $(bin)/uv
 pure := tests/handover tests/matching tests/waypost tests/proxy $(addprefix tests/federation/test_, \

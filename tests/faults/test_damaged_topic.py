@@ -1,4 +1,4 @@
-"""A site log in Kafka of which bits were turned over on the broker's disk: nothing stops, and what is lost is named."""
+"""Topics of Kafka in which bits were turned over on the broker's disk: nothing stops, and what is lost is named."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from chaos.servers.kafka import KafkaServer
-from federation.kafka import KafkaSiteLog
+from federation.kafka import KafkaChangelog, KafkaSiteLog
 from federation.ports import Batch
-from waypost.identity import Incarnation
+from waypost.checkpoint import Checkpoint, Descriptor
+from waypost.errors import BadRecord
+from waypost.identity import Epoch, Incarnation, Origin, SessionId
 from waypost.notification import Notification
 from waypost.records import Damaged, Published
 
@@ -111,3 +113,40 @@ async def test_batch_with_a_wrong_base_offset_is_not_accepted_and_no_offset_is_s
         # Nothing stops: what is appended is either read or told to be lost.
         assert await log.append(RECORDS[:1]) == [COUNT]
         await log.close()
+
+
+def kept(session: int, serial: int) -> Checkpoint:
+    floors = {Origin(f"origin {session:04} {serial:04}/0"): serial}
+    return Checkpoint(SessionId(f"session {session:04}"), Epoch(1), serial, Descriptor(created_at={}), floors)
+
+
+@pytest.mark.parametrize("what", ["origin", "session", "|1"], ids=["a checkpoint", "its session's name", "its key"])
+async def test_a_damaged_checkpoint_costs_no_other_session_its_own(tmp_path: Path, what: str) -> None:
+    """The bytes of the third one of ten that were written at a time; all but it are read, and those written later."""
+    with KafkaServer(tmp_path) as broker:
+        changelog = KafkaChangelog(broker.bootstrap, TOPIC)
+        await changelog.start()
+        await asyncio.gather(*(changelog.put(kept(session, 1)) for session in range(10)))
+        await changelog.close()
+        await asyncio.to_thread(broker.stop)
+        segment = max((broker.data / "store" / f"{TOPIC}-0").glob("*.log"))
+        data = bytearray(segment.read_bytes())
+        key = data.index(b"session 0003|1")
+        at = key + len(b"session 0003") + 1 if what == "|1" else data.index(f"{what} 0003".encode(), key + 4) + 3
+        data[at] ^= 4
+        segment.write_bytes(data)
+        await asyncio.to_thread(broker.start)
+
+        changelog = KafkaChangelog(broker.bootstrap, TOPIC)
+        await changelog.start()
+        async with asyncio.timeout(25):
+            for session in {*range(10)} - {3}:
+                assert await changelog.latest(SessionId(f"session {session:04}")) == (kept(session, 1),)
+            if what == "|1":
+                assert await changelog.latest(SessionId("session 0003")) == (kept(3, 1),)
+            else:
+                with pytest.raises(BadRecord):
+                    await changelog.latest(SessionId("session 0003"))
+            await changelog.put(kept(5, 2))
+            assert await changelog.latest(SessionId("session 0005")) == (kept(5, 2),)
+        await changelog.close()
