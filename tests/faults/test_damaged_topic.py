@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from chaos.servers.kafka import KafkaServer
 from federation.kafka import KafkaChangelog, KafkaSiteLog
+from federation.kafka.topic import KEEP_LAST_OF_KEY
 from federation.ports import Batch
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import BadRecord
@@ -122,14 +126,15 @@ def kept(session: int, serial: int) -> Checkpoint:
 
 @pytest.mark.parametrize("what", ["origin", "session", "|1"], ids=["a checkpoint", "its session's name", "its key"])
 async def test_a_damaged_checkpoint_costs_no_other_session_its_own(tmp_path: Path, what: str) -> None:
-    """The bytes of the third one of ten that were written at a time; all but it are read, and those written later."""
-    with KafkaServer(tmp_path) as broker:
+    """Ten were written at a time, and compaction has removed one; all but the third are read, and those behind them."""
+    with KafkaServer(tmp_path, settings={"log.cleaner.backoff.ms": "200"}) as broker:
         changelog = KafkaChangelog(broker.bootstrap, TOPIC)
         await changelog.start()
         await asyncio.gather(*(changelog.put(kept(session, 1)) for session in range(10)))
+        await compacted(broker, changelog)
         await changelog.close()
         await asyncio.to_thread(broker.stop)
-        segment = max((broker.data / "store" / f"{TOPIC}-0").glob("*.log"))
+        segment = min((broker.data / "store" / f"{TOPIC}-0").glob("*.log"))
         data = bytearray(segment.read_bytes())
         key = data.index(b"session 0003|1")
         at = key + len(b"session 0003") + 1 if what == "|1" else data.index(f"{what} 0003".encode(), key + 4) + 3
@@ -140,13 +145,32 @@ async def test_a_damaged_checkpoint_costs_no_other_session_its_own(tmp_path: Pat
         changelog = KafkaChangelog(broker.bootstrap, TOPIC)
         await changelog.start()
         async with asyncio.timeout(25):
-            for session in {*range(10)} - {3}:
+            for session in {*range(10)} - {3, 5}:
                 assert await changelog.latest(SessionId(f"session {session:04}")) == (kept(session, 1),)
             if what == "|1":
                 assert await changelog.latest(SessionId("session 0003")) == (kept(3, 1),)
             else:
                 with pytest.raises(BadRecord):
                     await changelog.latest(SessionId("session 0003"))
-            await changelog.put(kept(5, 2))
-            assert await changelog.latest(SessionId("session 0005")) == (kept(5, 2),)
+            newest = await changelog.latest(SessionId("session 0005"))
+            await changelog.put(kept(5, newest[0].serial + 1))
+            assert await changelog.latest(SessionId("session 0005")) == (kept(5, newest[0].serial + 1),)
         await changelog.close()
+
+
+async def compacted(broker: KafkaServer, changelog: KafkaChangelog) -> None:
+    """Write checkpoints of session 5 until the broker has removed its first one."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    try:
+        configs = {**KEEP_LAST_OF_KEY, "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, TOPIC, configs)])
+    finally:
+        await admin.close()
+    segments = broker.data / "store" / f"{TOPIC}-0"
+    async with asyncio.timeout(60):
+        for serial in count(2):
+            await changelog.put(kept(5, serial))
+            if b"origin 0005 0001" not in min(segments.glob("*.log")).read_bytes():
+                return
+            await asyncio.sleep(0.2)
