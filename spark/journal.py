@@ -234,11 +234,12 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
 
 def behind_markers(journal: DataFrame, dropped: DataFrame, markers: DataFrame) -> DataFrame:
     """Find the writers whose facts are all older than a closing marker that they appended to a site log (A1): each of
-    them attests that marker behind it, so the end of its journal is missing.
+    them attests that marker behind it, so the end of its journal is missing. Writers whose lease has ended are left out:
+    they may have been killed before they attested the marker.
 
     Args:
         journal: facts, each once (:func:`once`).
-        dropped: as of :func:`not_closed`: a proxy that was killed may not have come to it.
+        dropped: as of :func:`not_closed`.
         markers: `proxy`, `incarnation` and `marked_ms` (:func:`spark.sitelogs.markers`).
 
     Returns:

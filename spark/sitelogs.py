@@ -45,13 +45,15 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
         later, on=["home", "at", *identity], how="left_anti"
     )
     grouped = stated.groupBy(*_COORDINATE).agg(
-        F.count_distinct(F.struct(*identity)).alias("different"),
+        F.count_distinct(F.struct(*_CONTENT)).alias("different"),
         *(F.first(name).alias(name) for name in _PUBLISHED if name not in _COORDINATE),
     )
     return grouped.where(F.col("different") == 1).select(*_PUBLISHED)
 
 
 _COORDINATE = ("origin", "offset")
+_CONTENT = ("producer", "incarnation", "sequence", "digest", "keys", "secure_only")
+"""What every copy has as the published record has it."""
 _PUBLISHED = (
     *_COORDINATE, "producer", "incarnation", "sequence", "digest", "at_ms", "keys", "secure_only", "matched",
 )  # fmt: skip
@@ -281,12 +283,12 @@ def shorter_than_named(records: DataFrame, journal: DataFrame, logs: DataFrame, 
 def forwarded(
     records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame, present: DataFrame | None = None
 ) -> DataFrame:
-    """Find copies in other sites' logs that differ from the published record (P5), or have none (P1) though its log is
-    complete there. A copy without a record where the log is not complete is no finding.
+    """Find copies in other sites' logs whose id, digest or keys differ from those of the published record (P5), or that
+    have no record (P1) though its log is complete there. A copy without a record elsewhere is no finding.
 
     Args:
         records: of all logs, as :func:`spark.readers.logs` returns them.
-        truth: :func:`published`, and :func:`copied`.
+        truth: the rows of :func:`published` and of :func:`copied` together.
         logs: :func:`extents`.
         gaps: ranges that are not known, in the shape of :func:`holes`.
         present: as of :func:`with_completeness`.
@@ -294,11 +296,10 @@ def forwarded(
     Returns:
         One row for each copy that is wrong, as :func:`spark.finding.findings` shapes it.
     """
-    identity = ("producer", "incarnation", "sequence", "digest")
-    copies = records.where(F.col("kind") == "forwarded").select("site", "position", "origin", "offset", *identity)
-    originals = truth.select("origin", "offset", F.struct(*identity).alias("original"))
+    copies = records.where(F.col("kind") == "forwarded").select("site", "position", "origin", "offset", *_CONTENT)
+    originals = truth.select("origin", "offset", F.struct(*_CONTENT).alias("original"))
     joined = copies.join(originals, on=["origin", "offset"], how="left")
-    is_wrong = F.col("original").isNull() | (F.struct(*identity) != F.col("original"))
+    is_wrong = F.col("original").isNull() | (F.struct(*_CONTENT) != F.col("original"))
     wrong = with_completeness(joined.where(is_wrong), logs, gaps, present)
     code = F.when(F.col("original").isNotNull(), "P5").when(F.col("complete"), "P1")
     note = F.concat(F.lit("a forwarded copy, at "), F.col("position"), F.lit(" of this site's log"))

@@ -89,6 +89,7 @@ class Federation:
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._names = [SiteId(f"s{number}") for number in range(hierarchy.sites)]
+        self._below = hierarchy.below
         near: list[list[int]] = [[] for _ in self._names]
         for number in range(1, hierarchy.sites):
             parent = (number - 1) // hierarchy.below
@@ -154,7 +155,7 @@ class Federation:
     def behind(self) -> dict[tuple[SiteId, SiteId], int]:
         """Return (site, neighbour) -> the number of sites whose notifications reach the neighbour over that link."""
         size = [1] * len(self.states)
-        parents = {number: self._numbers[self.states[number].neighbours[0]] for number in range(1, len(self.states))}
+        parents = {number: (number - 1) // self._below for number in range(1, len(self.states))}
         for number, parent in sorted(parents.items(), reverse=True):
             size[parent] += size[number]
         found = {}

@@ -209,8 +209,9 @@ class World(Environment):
         Args:
             one: a site.
             other: another site.
-            removed: whether the link is removed; else it is added, unless it is there.
-            leaves: those of the two sites that pass nothing on: each becomes a leaf of every dispatching tree.
+            removed: whether the link is removed; else it is there from now on.
+            leaves: those of the two sites that pass nothing on: each becomes a leaf of every dispatching tree. Empty:
+                both pass everything on, whatever was set before.
         """
         what = "removed" if removed else f"one over which {', '.join(leaves)} passes nothing on" if leaves else "added"
         self.note(f"the link between {one} and {other} is {what}", narrate=True, by=REGISTRY)

@@ -47,11 +47,11 @@ class Servers:
 
     @contextmanager
     def translated_errors(self) -> Iterator[int]:
-        """Return the context of a call, with the index of the endpoint to be asked; after an error the next one is.
+        """Return the context of a call, with the index of the endpoint to be asked.
 
         Raises:
-            RegistryUnavailable: the endpoint did not answer, or refused.
-            LookupError: the lease of the call is not there (any more).
+            RegistryUnavailable: the endpoint did not answer, or refused; the next call goes to the next one.
+            LookupError: the lease of the call is not there (any more); the endpoint stays.
         """
         index = self.endpoints.current
         try:

@@ -151,7 +151,13 @@ class Socket:
         asyncio.get_running_loop().call_later(HANG_UP_WITHIN_S, self._socket.scope["extensions"]["abort"]["now"])
 
     async def write(self) -> None:
-        """Write what is queued, until :meth:`hang_up` has closed the connection; to be run as a task."""
+        """Write what is queued, until :meth:`hang_up` is called; then the rest of it, but for TOO_SLOW, and the close.
+        To be run as a task.
+
+        Raises:
+            WebSocketDisconnect: the connection is gone.
+            RuntimeError: so it was at an earlier write.
+        """
         while True:
             await self._due.wait()
             self._due.clear()

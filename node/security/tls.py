@@ -215,8 +215,9 @@ def vouched(message: ClientMessage, by: Certified, key: bytes, now_ms: int) -> C
     """Return a client's message with a token in it, for a client that has shown this certificate.
 
     An Attach as the principal of that name gets a token for it: so a certificate is believed wherever the session is
-    served, as every token is, and by the same rule. A Hello gets one to publish with. A message that has a password or
-    a token of its own stays as it is, and so does every other message.
+    served, as every token is, and by the same rule. A Hello that names no principal gets one to publish with. A message
+    that has a password or a token of its own stays as it is, and so does every other message, and all of them under a
+    certificate without a name.
 
     The token ends with the certificate, or after CERTIFIED_MS.
 

@@ -63,7 +63,8 @@ class Administration:
 
         Raises:
             NotFound: the registry has no such session.
-            NotServed: another proxy owns it (the message says which), or it cannot be changed at this moment.
+            NotServed: another proxy owns it (the message says which), or it cannot be changed at this moment, or this
+                proxy has not read the registry yet.
             Unreachable: its owner is gone, and no proxy has taken it over yet.
         """
         owner = self._env.cluster.owners.get(identity)

@@ -107,7 +107,9 @@ class QuenchHandler:
         )
 
     def keys_changed(self, connection: int, keys: tuple[Key, ...]) -> None:
-        """Set the public keys that go with all that a connection publishes, if it has asked for terms."""
+        """Replace the public keys that go with all that a connection publishes; the next calls of :meth:`tick` compare
+        all terms anew, and tell the producer what has come or gone. Nothing is done if it has not asked for terms.
+        """
         requester = self._requesters.get(connection)
         if requester is not None:
             requester.protection = Protection.of(keys, requester.own, insecure=requester.protection.insecure)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from chaos.experiments.hierarchy import Federation, Hierarchy, Interests, measure
 from matching.covering import covers
 from tests.node.test_command_line import run
@@ -33,6 +35,19 @@ def test_what_a_filter_covers_is_left_out() -> None:
     assert sum(measured.installed) < measured.needed
     assert (len(measured.installed), len(measured.pairs)) == (13, 13)
     assert measured.changes == 20 and measured.rounds <= 6
+
+
+@pytest.mark.parametrize("below", [1, 2, 3, 12])
+def test_sites_behind_a_link_are_those_of_its_side(below: int) -> None:
+    federation = Federation(Hierarchy(sites=13, below=below, sessions=26, topics=4))
+    near = {state.site: set(state.neighbours) for state in federation.states}
+    for (site, neighbour), count in federation.behind().items():
+        side, added = {site}, {site}
+        while added:
+            added = {other for known in added for other in near[known]} - side - {neighbour}
+            side |= added
+        assert count == len(side)
+    assert federation.behind().keys() == {(site, other) for site, others in near.items() for other in others}
 
 
 def test_the_command_prints_both_for_people_and_for_programs() -> None:

@@ -583,7 +583,7 @@ class ClientProtocol:
         """Acknowledge and attest everything returned so far.
 
         The messages are for :meth:`take_messages`; a delivery of which the application has a part goes with a later
-        acknowledgement.
+        acknowledgement. While not attached there are none.
         """
         self._acknowledge()
         self._delivery_state.attest()
