@@ -234,8 +234,8 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
 
 def behind_markers(journal: DataFrame, dropped: DataFrame, markers: DataFrame) -> DataFrame:
     """Find the writers whose facts are all older than a closing marker that they appended to a site log (A1): each of
-    them attests that marker behind it, so the end of its journal is missing. Writers whose lease has ended are left out:
-    they may have been killed before they attested the marker.
+    them attests that marker behind it, so the end of its journal is missing. Writers whose lease has ended are left
+    out: they may have been killed before they attested the marker.
 
     Args:
         journal: facts, each once (:func:`once`).

@@ -46,7 +46,8 @@ class RegistryChanged:
 
 @dataclass(frozen=True, slots=True)
 class LogAnswers:
-    """Input: our site's log answers, or has stopped to answer.
+    """Input: our site's log answers, or has stopped to answer: then neighbours are granted no lease, and give the links
+    to this proxy up.
 
     Args:
         answers: whether it answers now.

@@ -226,18 +226,21 @@ class LogGuard:
     # ------------------------------------------------------------ procedures
 
     def begin(self) -> Procedure:
-        """Append the log's identity, as the registry has it, unless the log states that already (handover rule 27).
+        """Check that the log has all that was reported of it, and append the log's identity, as the registry has it,
+        unless the log states that already (handover rule 27).
 
         A procedure (:func:`node.machines.procedure.resume`), to be run once, when the log was read up to where it
         ended. Then :attr:`is_read` can become true.
 
         Raises:
-            LogReplaced: the log has lost its end since it was read.
+            LogReplaced: the log has lost its end since it was read, by this proxy or another one, or it has entered a
+                later log epoch.
             WaypostError: as a question fails.
         """
         known = row_as_read(self.site, self._state.acceptance.mark, self._state.ended)
         while is_older_row(self.row, known) and not (yield from self._claim(known)):
             pass
+        yield from self._check_reported()
         again = log_confirms(self._state, self._federation, self.row)
         if not again or (yield FindFirst()) > 0:
             yield from self._append(record_of(self._state.site, self._federation, self.row, again=again))
@@ -345,6 +348,23 @@ class LogGuard:
             if again < self._state.position:
                 raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
+    def _check_reported(self) -> Procedure:
+        """Check that the log goes as far as the registry has it from any proxy; what is not so twice is sure. The log
+        may have lost its end since this proxy looked at it first, before it read any of that.
+        """
+        while True:
+            yield from self._refresh()
+            self._check_epoch()
+            seen = self.row.seen
+            for pause_ms in (0, SURE_MS):
+                if pause_ms:
+                    yield Wait(pause_ms)
+                end: int = yield FindEnd()
+                if seen < end:
+                    return
+            if (yield from self._claim_loss(seen, end)):
+                raise LogReplaced(f"the log ends at {end}, and was read up to {seen + 1}", end=end)
+
     def _check_ended(self, origin: Origin, offset: int) -> _Questions:
         """Return whether the registry has it now; False: somebody changed the row meanwhile."""
         new = with_seen(self.row, origin, offset)
@@ -356,10 +376,13 @@ class LogGuard:
         return True
 
     def _append(self, record: LogBegun) -> Procedure:
-        """Append a record. Raises LogReplaced: its offset is one that was read, so the log has lost its end since. The
-        record is in the log, which then may go as far as it was read: nobody else would see the loss by its end.
+        """Append a record.
+
+        Raises:
+            LogReplaced: its offset is one that this proxy, or one that reported it, has read: the log has lost its end.
+                The record is in the log, which then may go as far as it was read: nobody else would see the loss.
         """
-        read_below = self._state.position
+        read_below = max(self._state.position, self.row.seen + 1 if self.row.log_epoch == self.log_epoch else 0)
         (offset,) = yield AppendRecord(record)
         if offset < read_below:
             raise LogReplaced(f"the log appends at {offset}, and was read up to {read_below}", end=offset)

@@ -1,8 +1,9 @@
 """What a proxy's process is told, and in which order its parts hear of it. Pure; node/ and the simulator run the same.
 
 Engine and links are stepped together: what the site log says is folded by the engine before the links pass it on, the
-registry's watch is believed by the engine before the links elect by it, and nobody serves, or leads, under a lease that
-the other knows to have ended. Links end first, for they speak in the engine's name.
+registry's watch is believed by the engine before the links elect by it. A lease that has ended, or that a process which
+ends gives back, ends for the links first, for they speak in the engine's name: none of them leads for a proxy that
+serves no more.
 
 The site log and the registry's watch are streams: one that breaks is opened again after a while, the log's where the
 engine has read up to.
@@ -16,11 +17,11 @@ from enum import Enum, auto
 
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
-from federation.links.inputs import LinksLeaseGranted, LinksLeaseLost, RecordsFolded, RegistryChanged
+from federation.links.inputs import LinkInput, LinksLeaseGranted, LinksLeaseLost, RecordsFolded, RegistryChanged
 from federation.ports import OwnerChanged
 from handover.machine import Deadline, Table, TimedMachine, render
 from proxy.core.effects import Effect
-from proxy.core.inputs import EngineInput, LeaseGranted, LeaseLost, RecordsRead, RegistryReported
+from proxy.core.inputs import EngineInput, LeaseGranted, LeaseLost, Leave, RecordsRead, RegistryReported
 from proxy.engine import Engine
 
 RuntimeEffect = LinkEffect | Effect
@@ -79,14 +80,11 @@ class Stream(TimedMachine[Begin | Broke, OpenStream]):
         return _TIMEOUTS_MS.get(self.state)
 
 
-CONCERN_LINKS = (RecordsRead, RegistryReported, LeaseGranted, LeaseLost)
-"""What the ends of links are told as well as the engine."""
-
-
 class Runtime:
     """The engine and the ends of links of one process: one input may concern both, and the effects have one order.
 
-    What comes from neighbours, and what is due of links, is given to :attr:`links` directly, with their own deadlines.
+    A process has one runtime, with one timer for all that is due in it. :attr:`links` and :attr:`engine` are to be
+    read; whoever steps them directly leaves the other out.
     """
 
     def __init__(self, engine: Engine, links: LinkEndpoints) -> None:
@@ -95,18 +93,21 @@ class Runtime:
         self.log = Stream()
         self.watch = Stream()
 
-    def step(self, input: EngineInput, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
+    def step(self, input: EngineInput | LinkInput, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
         """Take one input of the proxy; return the effects of the links and of the engine, to be performed in order.
 
         Args:
-            input: for the engine; the links are told of the kinds in CONCERN_LINKS too.
+            input: of what concerns the ends of links alone, theirs; of everything else, the engine's.
             now_ms: by the caller's clock, which never steps back.
             unix_ms: Unix time at `now_ms`; None: Unix time has not stepped since a call gave it last.
 
         Raises:
-            WaypostError: the change of an :class:`proxy.core.inputs.Administered` is refused; nothing was changed.
+            WaypostError: the change of an :class:`proxy.core.inputs.Administered` is refused, or a neighbour's message
+                is not valid; nothing was changed.
         """
-        first = self.links.step(LinksLeaseLost(), now_ms) if isinstance(input, LeaseLost) else []
+        if isinstance(input, LinkInput):
+            return [*self.links.step(input, now_ms)]
+        first = self.links.step(LinksLeaseLost(), now_ms) if isinstance(input, LeaseLost | Leave) else []
         effects = self.engine.step(input, now_ms, unix_ms)
         match input:
             case RecordsRead(batch):
@@ -121,17 +122,16 @@ class Runtime:
                 return [*first, *effects]
 
     def tick(self, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
-        """Do what is due of the engine at `now_ms`; return the effects, to be performed in order. `unix_ms`: as of
-        :meth:`step`.
+        """Do what is due at `now_ms` of the links and of the engine; return the effects, to be performed in order.
+        `unix_ms`: as of :meth:`step`.
         """
-        return [*self.engine.tick(now_ms, unix_ms)]
+        links = self.links.tick(now_ms) if self.links.next_deadline() <= now_ms else []
+        engine = self.engine.tick(now_ms, unix_ms) if self.engine.next_deadline() <= now_ms else []
+        return [*links, *engine]
 
     def next_deadline(self) -> int:
-        """Return when :meth:`tick` has something to do for the engine, in ms of the caller's clock; NEVER: nothing.
-
-        :attr:`links` has a deadline and a tick of its own.
-        """
-        return self.engine.next_deadline()
+        """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
+        return min(self.links.next_deadline(), self.engine.next_deadline())
 
 
 if __name__ == "__main__":

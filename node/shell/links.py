@@ -1,11 +1,10 @@
-"""Links as a node runs them: it performs what the machine of their ends asks for, answers, and sets the timer again.
+"""The effects of links as a node performs them, and answers them.
 
-What is decided, federation/links/endpoints.py decides.
+What is decided, federation/links/endpoints.py decides; node/machines/runtime.py steps it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, assert_never
@@ -14,18 +13,19 @@ import structlog
 
 from federation.links import effects
 from federation.links.endpoints import LinkEndpoints
-from federation.links.inputs import LinkEffectCompleted, LinkInput, LogAnswers, NeighbourSent
+from federation.links.inputs import LinkEffectCompleted
 from federation.links.link_receiver import ReceiverView
 from federation.links.link_sender import SenderView
-from federation.messages import LinkMessage, LinkRecord
+from federation.messages import LinkRecord
 from federation.ports import Lease, Registry, SiteLog
 from node.health.dependency_health import LINK_FROM, DependencyHealth
 from node.health.rate_limited_log import RateLimitedLog
 from node.peers.peers import Peers
+from node.shell.tasks import Tasks
 from node.site_log.guarded_log import GuardedLog
 from proxy.queue_lengths import Waiting
 from waypost import cancellation
-from waypost.clock import NEVER, Clock
+from waypost.clock import Clock
 from waypost.errors import Internal, LogUnavailable, WaypostError
 from waypost.identity import ProxyId, SiteId
 from waypost.records import LinkLed, Record
@@ -34,7 +34,11 @@ log = structlog.get_logger("waypost")
 
 
 class Links:
-    """All links of a node, both ways. Nothing here waits but tasks of its own."""
+    """All links of a node, both ways. Nothing here waits but tasks of its own.
+
+    Args:
+        step: takes the answer of an effect as the next input.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,9 @@ class Links:
         clock: Clock,
         guarded_log: GuardedLog,
         health: DependencyHealth,
+        step: Callable[[LinkEffectCompleted], None],
     ) -> None:
+        self._step = step
         self._guarded_log = guarded_log
         self._health = health
         self._proxy = proxy
@@ -59,9 +65,7 @@ class Links:
         self._rate_limited = RateLimitedLog(clock)
         self.lease: Lease | None = None
         """Under which this proxy takes part in elections."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0
+        self._tasks = Tasks(self._rate_limited)
         self._closed = False
 
     @property
@@ -74,15 +78,6 @@ class Links:
         """The sites that this one has links with, in the tree or standing by."""
         return self._endpoints.neighbours
 
-    def log_answers(self, answers: bool) -> None:
-        """Tell the links whether our site's log answers, and perform what follows: while it does not, neighbours are
-        granted no lease, and give the links to this proxy up.
-
-        Args:
-            answers: whether it answers now.
-        """
-        self._step(LogAnswers(answers))
-
     def shown(self) -> tuple[list[ReceiverView], list[SenderView]]:
         """Return the state of all ends as they are now, for operators: those that receive, those that send."""
         return self._endpoints.shown(self._clock.now_ms())
@@ -91,38 +86,15 @@ class Links:
         """Return the queues of all ends, each as (name, length, bound), in records."""
         return self._endpoints.queues()
 
-    # ------------------------------------------------------------ inputs
-
-    def peer_message(self, peer: ProxyId, message: LinkMessage) -> None:
-        """Take a message of a proxy whose identity was proven, and perform what follows.
-
-        Raises:
-            Refused: an expression in the message is not valid.
-        """
-        self._step(NeighbourSent(peer, message))
-
     async def close(self) -> None:
         """Stop: cancel calls that are under way, and perform no effect any more."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     # ------------------------------------------------------------ effects
 
-    def _step(self, input: LinkInput) -> None:
-        for effect in self._endpoints.step(input, self._clock.now_ms()):
-            self.perform(effect)
-        self.arm()
-
     def perform(self, effect: effects.LinkEffect) -> None:
-        """Begin one effect of the links' machine; nothing after :meth:`close`. Its answer is an input of the machine
-        later.
-
-        After the last effect of a step call :meth:`arm`.
-        """
+        """Begin one effect of the links' machine; nothing after :meth:`close`. Its answer is an input later."""
         if self._closed:
             return
         match effect:
@@ -183,9 +155,7 @@ class Links:
             await self._registry.resign(link, lease)
 
     def _spawn(self, action: Callable[[], Awaitable[Any]], on_done: Callable[[Any, int], None]) -> None:
-        task = asyncio.create_task(self._answer(action, on_done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._answer(action, on_done))
 
     async def _answer(self, action: Callable[[], Awaitable[Any]], on_done: Callable[[Any, int], None]) -> None:
         """Every failure is an answer: what waits for one must not wait for ever."""
@@ -201,25 +171,3 @@ class Links:
             self._rate_limited.write(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
         self._step(LinkEffectCompleted(on_done, answer))
-
-    # ------------------------------------------------------------ time
-
-    def arm(self) -> None:
-        """Set the timer for the links' next deadline; a timer that is early enough is left as it is."""
-        due = self._endpoints.next_deadline()
-        if self._closed or due == NEVER or (self._timer is not None and self._timer_at <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = due
-        wait_ms = max(1, due - self._clock.now_ms())
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        try:
-            for effect in self._endpoints.tick(self._clock.now_ms()):
-                self.perform(effect)
-        finally:
-            # Whatever went wrong: without a timer the links would stand still for ever.
-            self.arm()

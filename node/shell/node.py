@@ -17,6 +17,7 @@ import structlog
 
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
+from federation.links.inputs import LinkInput, LogAnswers, NeighbourSent
 from federation.messages import (
     CatchUp,
     CatchUpFailed,
@@ -47,7 +48,7 @@ from node.machines import lifecycle
 from node.machines.append_admission import AppendCompleted
 from node.machines.lifecycle import LeaseEffect, LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.machines.log_guard import LogGuard
-from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream
+from node.machines.runtime import Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.catch_up import Requests
 from node.peers.directory import NodeDirectory
 from node.peers.peers import PeerMessage, Peers
@@ -316,6 +317,7 @@ class Node:
             clock=self.clock,
             guarded_log=self.guarded_log,
             health=self.health,
+            step=self.step,
         )
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
@@ -504,10 +506,10 @@ class Node:
                 raise
             except (Unreachable, TimeoutError) as error:
                 self.health.unavailable(Dependency.LOG, error)
-                self.links.log_answers(False)
+                self.step(LogAnswers(False))
                 continue
             self.health.available(Dependency.LOG)
-            self.links.log_answers(True)
+            self.step(LogAnswers(True))
             engine = self._engine
             reports = engine.env.lease.holds_at(self.clock.now_ms()) and engine.env.cluster.is_site_reporter
             try:
@@ -570,7 +572,7 @@ class Node:
         yield Progress("log", position, position < self.log_end, TAIL_STALL_MS)
         yield Progress("watch", self._watch_signs, True, WATCH_STALL_MS)
         yield Progress("journal", self._journal.queue.written, len(self._journal.queue) > 0, JOURNAL_STALL_MS)
-        yield Progress("timers", self._ticks, engine.next_deadline() < self.clock.now_ms(), TIMER_STALL_MS)
+        yield Progress("timers", self._ticks, self.runtime.next_deadline() < self.clock.now_ms(), TIMER_STALL_MS)
         oldest = self.effect_runner.oldest
         yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
         yield Progress(
@@ -722,7 +724,7 @@ class Node:
         """
         match message:
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended() | LeaseRequest() | LeaseGranted():
-                self.links.peer_message(peer, message)
+                self.step(NeighbourSent(peer, message))
             case CatchUp():
                 self._tasks.spawn(self._serve_history(peer, message))
             case SeenRequest():
@@ -823,7 +825,7 @@ class Node:
 
     # ------------------------------------------------------------ the engine's effects
 
-    def step(self, input: inputs.EngineInput) -> None:
+    def step(self, input: inputs.EngineInput | LinkInput) -> None:
         """Step engine and links with an input, perform the effects in order, and set the timers again.
 
         Raises:
@@ -833,8 +835,6 @@ class Node:
         if self.engine is None:
             raise Internal("the node has not started yet")
         self._perform_all(self.runtime.step(input, self.clock.now_ms(), self.clock.unix_ms()))
-        if isinstance(input, CONCERN_LINKS):
-            self.links.arm()
 
     def _perform_all(self, wanted: list[RuntimeEffect]) -> None:
         for effect in wanted:
@@ -856,7 +856,7 @@ class Node:
         if self.engine is None or self._closing:
             return
         self._operator_log.report_changes(self.engine)
-        wait_ms = max(1, self.engine.next_deadline() - self.clock.now_ms())
+        wait_ms = max(1, self.runtime.next_deadline() - self.clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
     def _tick(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import msgspec
 import pytest
 
 from federation.links.endpoints import LinkEndpoints
+from federation.links.inputs import LinkInput, NeighbourSent
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site.state import SiteState
@@ -61,7 +62,10 @@ class Sent:
         self.messages.append((proxy, message))
 
 
-def links(log: SlowLog, sent: Sent) -> Links:
+Step = Callable[[LinkInput], None]
+
+
+def links(log: SlowLog, sent: Sent) -> tuple[Links, Step]:
     state = SiteState(A, (B,))
     ends, site_log = LinkEndpoints(state, random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
@@ -69,7 +73,12 @@ def links(log: SlowLog, sent: Sent) -> Links:
     guard = LogGuard(state, "federation", SiteLogRow(identity="log"))
     # The log has said what it is.
     guard._has_begun = True
-    return Links(
+
+    def step(input: LinkInput) -> None:
+        for effect in ends.step(input, 0):
+            shell.perform(effect)
+
+    shell = Links(
         ProxyId("a1"),
         ends,
         log=site_log,
@@ -78,7 +87,9 @@ def links(log: SlowLog, sent: Sent) -> Links:
         clock=ManualClock(),
         guarded_log=GuardedLog(guard, site_log, nobody, others),
         health=sent.health,
+        step=step,
     )
+    return shell, step
 
 
 async def moments(number: int = 5) -> None:
@@ -88,9 +99,9 @@ async def moments(number: int = 5) -> None:
 
 async def test_slow_append_of_filters_does_not_delay_the_link() -> None:
     log, sent = SlowLog(), Sent()
-    shell = links(log, sent)
-    shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
-    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=2, digest=0))
+    shell, step = links(log, sent)
+    step(NeighbourSent(B1, LinkWants(B, 1, 1, {X: 1})))
+    step(NeighbourSent(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=2, digest=0)))
     await moments()
     assert log.asked == [[FiltersRequested(B, 1, 1, {X: 1})]]
     assert [type(message) for _, message in sent.messages] == [LinkRecords]
@@ -99,9 +110,9 @@ async def test_slow_append_of_filters_does_not_delay_the_link() -> None:
 
 async def test_unexpected_error_in_an_effect_is_answered() -> None:
     log = SlowLog()
-    shell = links(log, Sent())
-    shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
-    shell.peer_message(B1, LinkWants(B, 1, 2, {Y: 2}))
+    shell, step = links(log, Sent())
+    step(NeighbourSent(B1, LinkWants(B, 1, 1, {X: 1})))
+    step(NeighbourSent(B1, LinkWants(B, 1, 2, {Y: 2})))
     await moments()
     log.failure = ZeroDivisionError("a bug")
     log.go_on.set()
@@ -111,15 +122,15 @@ async def test_unexpected_error_in_an_effect_is_answered() -> None:
 
 
 async def test_when_it_is_closed_nothing_is_left_behind() -> None:
-    shell = links(SlowLog(), Sent())
-    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=1, digest=0))
+    shell, step = links(SlowLog(), Sent())
+    step(NeighbourSent(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=1, digest=0)))
     await shell.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_link_whose_records_the_log_does_not_take_is_a_trouble_until_they_go_through() -> None:
     log, sent = SlowLog(), Sent()
-    shell = links(log, sent)
+    shell, _ = links(log, sent)
     log.go_on.set()
     log.failure = LogUnavailable("the log is full")
     records: list[Record] = [Progress(B, 1, Origin("B/0"), 3)]

@@ -243,7 +243,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
 
 
 async def test_identity_that_comes_to_stand_where_a_record_was_read_ends_the_log_epoch() -> None:
-    row = SiteLogRow(identity="log", seen=4)
+    row = SiteLogRow(identity="log", seen=2)
     guarded, registry = await guard(5, 3, row, row)
     guarded._guard._has_begun = False
     guarded._guard._state.acceptance.mark = LogMark()
@@ -253,6 +253,21 @@ async def test_identity_that_comes_to_stand_where_a_record_was_read_ends_the_log
     await guarded.raise_epoch()
     found = await registry.site_log(A)
     assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 5)})
+
+
+async def test_log_that_lost_what_only_a_dead_proxy_has_read_enters_the_next_log_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was whole when this proxy looked at it first, and lost its end before this proxy had read that."""
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 10)
+    row = SiteLogRow(identity="log", seen=4)
+    guarded, registry = await guard(3, 3, row, row)
+    guarded._guard._has_begun = False
+    with pytest.raises(LogReplaced, match="ends at 3, and was read up to 5"):
+        await guarded.begin()
+    assert await guarded._log.end_offset() == 3
+    found = await registry.site_log(A)
+    assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 4)})
 
 
 async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
@@ -453,7 +468,7 @@ async def test_offset_of_an_ended_origin_seen_by_a_neighbour_is_kept_until_the_r
     row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
     await registry.claim_site_log(A, None, row)
     log_begun = LogBegun(federation="federation", identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
-    storage.records.append(log_begun)
+    storage.records.extend([log_begun, *(published(number) for number in range(9))])
     proxy = Proxy(storage, registry, row, 1)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 9}))
     proxy.guard.seen_beyond(origin_of(A), 99)

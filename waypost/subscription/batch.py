@@ -78,8 +78,8 @@ def read_json(text: str) -> Any:
 
     Raises:
         NotJson: it is no JSON.
-        BadMessage: an integer has more than 1,000 characters, a sign included, or a real is beyond real64; or an object has one name
-            twice, or it is nested too deeply. Whether a type holds an integer is not checked here.
+        BadMessage: an integer has more than 1,000 characters, a sign included, or a real is beyond real64; or an object
+            has one name twice, or it is nested too deeply. Whether a type holds an integer is not checked here.
     """
     try:
         return json.loads(

@@ -164,6 +164,14 @@ class Invariants:
             self._within(node.proxy, bounds.of_proxy(node.engine))
             self._within(node.proxy, node.link_shell.machine.queues())
 
+    def gives_back(self, node: Process) -> None:
+        """Check, when a process that ends is about to give its lease back, that it leads no link any more. A breach
+        becomes a violation of the world.
+        """
+        led = node.link_shell.machine.leading
+        if led:
+            self._world.add_violation(f"LEADS {node.proxy} gives its lease back, and leads links from {', '.join(led)}")
+
     def ticked(self, proxy: ProxyId, has_effects: bool) -> None:
         """Check, when time has stepped a proxy's engine, that its deadlines are not of something that never comes: many
         ticks right behind each other that do nothing are a process that spins. A breach becomes a violation of the

@@ -20,8 +20,8 @@ from chaos.simulator.kernel.kernel import Kernel
 from chaos.simulator.kernel.narration import brief
 from chaos.simulator.kernel.recorder import REGISTRY, log_lane
 from federation.links.bounds import LinkBounds
-from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
+from federation.links.inputs import LinkInput
 from federation.messages import LinkMessage
 from federation.ports import OwnerChanged, RegistryEvent, TreeChosen
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
@@ -102,11 +102,9 @@ class LinkRunner(Protocol):
     def machine(self) -> LinkEndpoints:
         """The state machine of the process's ends of links."""
 
-    def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
-        """Step the state machine of the process's ends of links, and perform the effects, if the process runs.
-
-        Args:
-            action: gets the world's time in ms, and returns the effects; it is called later if the process is stalled.
+    def step(self, input: LinkInput) -> None:
+        """Step the process's machines with an input of its ends of links, and perform the effects, if it runs; later
+        if it is stalled.
         """
 
 
@@ -149,7 +147,7 @@ class Process(ABC):
     # ------------------------------------------------------------ steps
 
     @abstractmethod
-    def step_engine(self, input: EngineInput) -> None:
+    def step(self, input: EngineInput | LinkInput) -> None:
         """Step engine and links, perform what comes out, and set the timers; do nothing if the process is down.
 
         A process that is stalled does so when the stall is over.

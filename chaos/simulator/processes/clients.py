@@ -167,7 +167,7 @@ class Wire:
 
     def _arrive(self, message: ClientMessage) -> None:
         self.under_way -= 1
-        self.node.step_engine(ClientSent(self.number, message))
+        self.node.step(ClientSent(self.number, message))
 
     def _carry(self, direction: str, kind: str, arrive: Callable[[], None]) -> None:
         now = self.world.clock.now_ms()
@@ -197,7 +197,7 @@ class Wire:
 
     def _deliver_to_proxy(self) -> None:
         if self.node.wires.pop(self.number, None) is not None:
-            self.node.step_engine(ClientDisconnected(self.number))
+            self.node.step(ClientDisconnected(self.number))
 
 
 class Client:
@@ -455,7 +455,7 @@ class Client:
             return None
         wire = Wire(self.world, self.world.next_connection(), self, node)
         node.wires[wire.number] = wire
-        node.step_engine(ClientConnected(wire.number))
+        node.step(ClientConnected(wire.number))
         return wire
 
     def _trace(self, what: str) -> None:

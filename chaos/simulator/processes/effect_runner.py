@@ -209,7 +209,7 @@ class EffectRunner:
             world.later(wait, lambda: self._reach(effect.proxy, data))
 
     def _reach(self, proxy: ProxyId, data: bytes) -> None:
-        self._node.world.nodes[proxy].step_engine(PeerSent(self._node.proxy, _handover.decode(data)))
+        self._node.world.nodes[proxy].step(PeerSent(self._node.proxy, _handover.decode(data)))
 
     def _attest(self, effect: effects.Attest) -> None:
         """Have the facts written to the journal; what they say is looked at now."""
@@ -323,7 +323,7 @@ class EffectRunner:
             case AppendPart():
                 self._append_part(effect)
             case AppendCompleted(append=append, answer=answer):
-                self._node.step_engine(EffectCompleted(append.on_done, answer))
+                self._node.step(EffectCompleted(append.on_done, answer))
             case _:
                 assert_never(effect)
 

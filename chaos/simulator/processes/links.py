@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, assert_never
 
 import msgspec
@@ -18,12 +17,11 @@ from chaos.simulator.environment.environment import Environment, Process
 from federation.links import effects as link_effects
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
-from federation.links.inputs import LinkEffectCompleted, NeighbourSent
+from federation.links.inputs import LinkEffectCompleted, LinkInput, NeighbourSent
 from federation.messages import LeaseGranted, LeaseRequest, LinkMessage, LinkRecords
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
 from proxy.core import effects
-from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import LOG_BATCH
@@ -55,39 +53,15 @@ class LinkShell:
         rng = random.Random(f"links of {self.incarnation} in {node.world.seed}")
         bounds = replace(node.world.link_bounds, lease_ms=node.world.link_lease_ms)
         self.machine = LinkEndpoints(node.engine.state, rng, bounds)
-        self._tick_at = 0
 
-    # ------------------------------------------------------------ inputs
+    def step(self, input: LinkInput) -> None:
+        """Step the process's machines with an input of its ends of links, and perform what comes out; do nothing if the
+        process has ended.
 
-    def step(self, action: Callable[[int], list[LinkEffect]]) -> None:
-        """Step the machine of the process's ends of links, perform what comes out, and set the timer again.
-
-        Nothing happens if the process has ended or is ending, or there is no link between any sites.
-
-        Args:
-            action: gets the world's time in ms, and returns the effects; it is called later if the process is stalled.
+        A process that is stalled does so when the stall is over.
         """
-        node = self._node
-        if node.engine is not self._engine or node.leaving or not self._links:
-            return
-        if node.still and node.stalls(lambda: self.step(action)):
-            return
-        for effect in action(self._world.clock.time_ms):
-            self.perform(effect)
-        self.arm()
-
-    def arm(self) -> None:
-        """Set the timer for the machine's next deadline, if there is one, unless it is set for an earlier time."""
-        now, due = self._world.clock.time_ms, self.machine.next_deadline()
-        if due == NEVER or now < self._tick_at <= due:
-            return
-        at = self._tick_at = max(now + 1, due)
-
-        def tick() -> None:
-            if self._tick_at == at:
-                self.step(self.machine.tick)
-
-        self._world.later(at - now, tick)
+        if self._node.engine is self._engine:
+            self._node.step(input)
 
     # ------------------------------------------------------------ effects
 
@@ -125,8 +99,7 @@ class LinkShell:
                 assert_never(effect)
 
     def _completion(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
-        completed = LinkEffectCompleted(on_done, answer)
-        self._world.later(wait_ms, lambda: self.step(partial(self.machine.step, completed)))
+        self._world.later(wait_ms, lambda: self.step(LinkEffectCompleted(on_done, answer)))
 
     def _answer(self, on_done: Callable[[Any, int], None], ask: Callable[[], Any]) -> None:
         """Look into the log after a while; now and then it does not answer."""
@@ -155,7 +128,7 @@ class LinkShell:
         self._node.append(
             effects.Append(
                 effect.records,
-                lambda answer: self.step(partial(self.machine.step, LinkEffectCompleted(effect.on_done, answer))),
+                lambda answer: self.step(LinkEffectCompleted(effect.on_done, answer)),
             )
         )
 
@@ -172,8 +145,7 @@ class LinkShell:
             if world.clock.now_ms() >= self._node.deaf_until and world.registry_answers():
                 answer = change()
                 world.tree_changed()
-            completed = LinkEffectCompleted(on_done, answer)
-            world.later(world.tree_delay(), lambda: self.step(partial(self.machine.step, completed)))
+            world.later(world.tree_delay(), lambda: self.step(LinkEffectCompleted(on_done, answer)))
 
         world.later(world.tree_delay(), act)
 
@@ -271,7 +243,7 @@ class Link:
 
         def arrive() -> None:
             if not self.cuts(message):
-                ends.step(partial(ends.machine.step, NeighbourSent(sender, message)))
+                ends.step(NeighbourSent(sender, message))
 
         self._world.later(self._world.tree_delay(), arrive)
 
@@ -320,7 +292,7 @@ class Connection:
             if self.broken and world.chances(0.5):
                 return
             if not self._link.cuts(message):
-                ends.step(partial(ends.machine.step, NeighbourSent(self._sender, _decoder.decode(data))))
+                ends.step(NeighbourSent(self._sender, _decoder.decode(data)))
 
         world.later(self._due - now, arrive)
 

@@ -18,7 +18,7 @@ from chaos.simulator.processes.effect_runner import EffectRunner, PerformingProc
 from chaos.simulator.processes.guarded_log import GuardedLog
 from chaos.simulator.processes.links import SECRET, Links, LinkShell
 from federation.links.effects import LinkEffect
-from federation.links.inputs import RegistryChanged
+from federation.links.inputs import LinkInput
 from federation.ports import ProxyRow, RegistryEvent
 from node.machines import lifecycle
 from node.machines.lease_keeper import LeaseKeeper
@@ -34,7 +34,7 @@ from node.machines.log_start import (
     find_log_start,
 )
 from node.machines.procedure import resume
-from node.machines.runtime import CONCERN_LINKS, Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
+from node.machines.runtime import Begin, Broke, Runtime, RuntimeEffect, Stream, StreamState
 from node.peers.peers import name_of
 from proxy.core import effects
 from proxy.core.answers import after_all
@@ -56,6 +56,7 @@ from proxy.engine import Engine
 from waypost.clock import NEVER
 from waypost.errors import (
     HistoryTruncated,
+    LogUnavailable,
     Refused,
 )
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
@@ -295,7 +296,7 @@ class Node(PerformingProcess):
         for wire in list(self.wires.values()):
             wire.close()
 
-    def step_engine(self, input: EngineInput) -> None:
+    def step(self, input: EngineInput | LinkInput) -> None:
         """Step engine and links, perform what comes out, and set the timers again; do nothing if the process is down.
 
         A process that is stalled does so when the stall is over.
@@ -307,8 +308,6 @@ class Node(PerformingProcess):
             return
         wanted = self._runtime.step(input, self.clock.now_ms(), self.clock.unix_ms())
         self._perform_all(engine, wanted)
-        if isinstance(input, CONCERN_LINKS):
-            self.link_shell.arm()
 
     def _perform_all(self, engine: Engine, wanted: Sequence[RuntimeEffect]) -> None:
         for effect in wanted:
@@ -329,7 +328,7 @@ class Node(PerformingProcess):
         if self.leaving:
             return
         now = self.world.clock.time_ms
-        due = max(now + 1, engine.next_deadline())
+        due = max(now + 1, self._runtime.next_deadline())
         if now < self._tick_at <= due:
             return
         self._tick_at = due
@@ -354,9 +353,9 @@ class Node(PerformingProcess):
         completed = EffectCompleted(action, self.engine)
         self.world.later(wait_ms, partial(self._for_incarnation, self.engine, completed))
 
-    def _for_incarnation(self, engine: Engine | None, input: EngineInput) -> None:
+    def _for_incarnation(self, engine: Engine | None, input: EngineInput | LinkInput) -> None:
         if self.engine is engine:
-            self.step_engine(input)
+            self.step(input)
 
     def schedule(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Call `action` in `wait_ms` ms, outside the engine, unless the process has ended by then.
@@ -397,6 +396,11 @@ class Node(PerformingProcess):
         if self.appends_wait:
             # It reads on once the log was compared.
             return
+        if self.world.clock.time_ms < log.away_until:
+            # It began while the log was away.
+            self._will_read = True
+            self.world.later(log.away_until - self.world.clock.time_ms + self.world.delay(), self.read)
+            return
         start = self.engine.state.position
         if start > len(log) or (start > log.first and log.has(self.engine.state.acceptance.mark) is False):
             self.restart_on_new_log(f"the log ends at {len(log)}, and was read up to {start}")
@@ -408,7 +412,7 @@ class Node(PerformingProcess):
             self.crash()
             return
         if batch:
-            self.step_engine(RecordsRead(batch))
+            self.step(RecordsRead(batch))
             self.advance_seen(batch[-1][0] + 1)
             self._effects.log_folded(batch[-1][0] + 1)
             self._will_read = True
@@ -443,28 +447,28 @@ class Node(PerformingProcess):
         """Perform an effect of the life cycle, as node/shell/node.py does."""
         match effect:
             case lifecycle.FindLogEnd():
-                self._live_by(lifecycle.LogEndFound(len(self.world.logs[self.site])))
+                self._find_log_end()
             case lifecycle.AwaitLog(end=end):
                 self._await_log(end)
             case lifecycle.ConfirmLog():
                 self.guarded_log.begin(lambda: self._live_by(lifecycle.LogConfirmed()))
             case lifecycle.LearnSecret():
-                self._live_by(lifecycle.SecretLearnt())
+                self._learn_secret()
             case lifecycle.Announce(incarnation=incarnation):
                 self._announce(incarnation)
             case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
                 self.ready = True
                 self.link_shell.incarnation = incarnation
-                self.step_engine(LeaseGranted(incarnation, until_ms))
+                self.step(LeaseGranted(incarnation, until_ms))
             case lifecycle.KeepLease(incarnation=incarnation):
                 self._renew_when_due(incarnation, LeaseKeeper(LEASE_MS, self.world.clock.time_ms))
             case lifecycle.ProlongLease(until_ms=until_ms):
-                self.step_engine(LeaseRenewed(until_ms))
+                self.step(LeaseRenewed(until_ms))
             case lifecycle.LoseLease():
                 self.ready = False
-                self.step_engine(LeaseLost())
+                self.step(LeaseLost())
             case lifecycle.HandBack():
-                self.step_engine(StopHandovers())
+                self.step(StopHandovers())
                 self._await_handed_back()
             case lifecycle.WriteFinally(marked=marked):
                 self._write_finally(marked=marked)
@@ -474,6 +478,29 @@ class Node(PerformingProcess):
                 self._end()
             case _:
                 assert_never(effect)
+
+    def _find_log_end(self) -> None:
+        if self._lifecycle.state is not LifecycleState.STARTING:
+            return
+        try:
+            self.world.check_log(self.site)
+        except LogUnavailable:
+            self.schedule(10, self._find_log_end)
+            return
+        self._live_by(lifecycle.LogEndFound(len(self.world.logs[self.site])))
+
+    def _learn_secret(self) -> None:
+        if self._lifecycle.state is not LifecycleState.LEARNING:
+            return
+        if self._is_deaf:
+            self.schedule(10, self._learn_secret)
+        else:
+            self._live_by(lifecycle.SecretLearnt())
+
+    @property
+    def _is_deaf(self) -> bool:
+        """The registry does not answer this process now."""
+        return self.world.clock.time_ms < self.deaf_until or not self.world.registry_answers()
 
     def _await_log(self, end: int) -> None:
         assert self.engine is not None
@@ -488,7 +515,7 @@ class Node(PerformingProcess):
         world = self.world
         if self._lifecycle.state is not LifecycleState.ANNOUNCING:
             return
-        if world.clock.time_ms < self.deaf_until or not world.registry_answers():
+        if self._is_deaf or world.stalled.get(self.proxy, 0) > world.clock.time_ms:
             self.schedule(10, lambda: self._announce(incarnation))
             return
         until_ms = world.clock.time_ms + LEASE_MS
@@ -513,12 +540,13 @@ class Node(PerformingProcess):
 
     def _write_finally(self, *, marked: bool) -> None:
         on_done = after_all(3, lambda _: self.schedule(0, lambda: self._live_by(lifecycle.FinalWritesDone())))
-        self.step_engine(Leave(on_done, marked))
-        self.step_engine(StoreAll(on_done))
+        self.step(Leave(on_done, marked))
+        self.step(StoreAll(on_done))
         self._effects.once_written(lambda _: on_done(None))
 
     def _revoke(self) -> None:
-        if self.world.clock.time_ms >= self.deaf_until and self.world.registry_answers():
+        self.invariants.gives_back(self)
+        if not self._is_deaf:
             self.world.registry.revoke(self.proxy, self._lifecycle.incarnation)
             self.world.registry_changed()
             self._live_by(lifecycle.Revoked())
@@ -537,7 +565,7 @@ class Node(PerformingProcess):
         now = self.world.clock.time_ms
         if self.leaving or self.is_log_replaced:
             return
-        if now >= self.deaf_until and self.world.registry_answers():
+        if not self._is_deaf:
             self.guarded_log.check(reports=self.engine is not None and self.engine.env.cluster.is_site_reporter)
             self.world.registry.expire(now)
             held = self.world.registry.renew(self.proxy, incarnation, now + LEASE_MS)
@@ -567,7 +595,7 @@ class Node(PerformingProcess):
         def deliver() -> None:
             if revision > self._watched and self._runtime.watch.state is StreamState.OPEN and not self.leaving:
                 self._watched = revision
-                self.step_engine(RegistryReported(event))
+                self.step(RegistryReported(event))
 
         self.schedule(self._next_word(), deliver)
 
@@ -584,7 +612,7 @@ class Node(PerformingProcess):
         def deliver() -> None:
             if revision > self._tree_watched and self._runtime.watch.state is StreamState.OPEN and not self.leaving:
                 self._tree_watched = revision
-                self.link_shell.step(partial(self.link_shell.machine.step, RegistryChanged(event)))
+                self.step(RegistryReported(event))
 
         self.schedule(self._tree_received_at - now, deliver)
 
@@ -601,7 +629,7 @@ class Node(PerformingProcess):
                 self._watched, self.loaded = self.world.revision, self.world.registry.restored
                 self._tree_watched = self.world.tree_revision
                 reloaded = self.world.registry.reloaded()
-                self.step_engine(RegistryReported(reloaded))
+                self.step(RegistryReported(reloaded))
 
         if self._started_at == self.world.clock.time_ms:
             deliver()

@@ -135,7 +135,7 @@ class Connection:
             channel.far.refuse(channel.near.proxy, error, f"what {channel.near.proxy} says")
             self._end()
             return
-        channel.far.step_engine(PeerSent(channel.near.proxy, message))  # type: ignore[arg-type]
+        channel.far.step(PeerSent(channel.near.proxy, message))  # type: ignore[arg-type]
 
     def _end(self) -> None:
         self._ended = self._channel.world.clock.time_ms

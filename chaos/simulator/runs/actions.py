@@ -65,7 +65,7 @@ def _give(world: World, client: Client, pick: int, number: int) -> None:
     session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
     if row is not None and not row.deleted:
         give = MoveRequest(session, row.epoch, _node(world, pick).proxy)
-        world.nodes[row.proxy].step_engine(PeerSent(row.proxy, give))
+        world.nodes[row.proxy].step(PeerSent(row.proxy, give))
 
 
 def _subscribe(world: World, client: Client, pick: int, number: int) -> None:

@@ -36,10 +36,12 @@ forget-state NAME                 its program ends, with its delivery state; it 
 pause NAME, resume NAME           it does not look at what comes; it does again
 lose WHAT [times]                 the next of these handover messages get lost; ``lose answer P``: the registry's to P;
                                   ``lose put P``: what P writes to the changelog
-stall P MS                        so long every claim of P is under way
+stall P MS                        so long every claim of P is under way, and its announcement
 again WHAT                        what was last sent of this kind of handover message comes once more
 crash P, wipe P, start P          the proxy dies, its disk stays or goes; it starts
-slow P MS                         what P appends from now on takes so much longer; 0: no more
+end P                             it ends in good order
+slow P MS                         what P appends from now on takes so much longer; 0: no more; with ``journal`` behind
+                                  it: what it writes to its journal
 deaf P MS                         so long nothing passes between P and the registry
 part P Q MS                       so long no handover message passes between the two
 line P Q MS damages=N breaks=N    the two speak over connections, introduced and sealed as a node's, MS under way each
@@ -318,7 +320,7 @@ class Scenario:
         """Perform `give SESSION PROXY` (`words`: its arguments): have an operator request the session for the proxy."""
         row = self.world.registry.owners[SessionId(words[0])]
         owner = self.world.nodes[row.proxy]
-        owner.step_engine(PeerSent(row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))))
+        owner.step(PeerSent(row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))))
 
     def do_leave(self, rest: str, words: list[str]) -> None:
         """Perform `leave CLIENT` (`words`: its argument): have the client disconnect, and stay away."""
@@ -368,14 +370,20 @@ class Scenario:
         self.world.repeat(rest)
 
     def do_stall(self, rest: str, words: list[str]) -> None:
-        """Perform `stall PROXY MS` (`words`: its arguments): keep all requests by which the proxy writes rows of
-        sessions under way until MS ms from now; requests that are under way already are not kept.
+        """Perform `stall PROXY MS` (`words`: its arguments): keep all requests by which the proxy writes rows under way
+        until MS ms from now; requests that are under way already are not kept.
         """
         self.world.stalled[words[0]] = self.world.clock.now_ms() + int(words[1])
 
     def do_slow(self, rest: str, words: list[str]) -> None:
-        """Perform `slow PROXY MS` (`words`: its arguments): let every later append of the proxy take MS ms more."""
-        self.world.nodes[words[0]].append_ms = int(words[1])
+        """Perform `slow PROXY MS [journal]` (`words`: its arguments): let every later append of the proxy, or every
+        later write to its journal, take MS ms more.
+        """
+        node = self.world.nodes[words[0]]
+        if words[2:] == ["journal"]:
+            node.journal_ms = int(words[1])
+        else:
+            node.append_ms = int(words[1])
 
     def do_crash(self, rest: str, words: list[str]) -> None:
         """Perform `crash PROXY` (`rest`: its argument): end the proxy's process at once; its disk stays."""
@@ -388,6 +396,10 @@ class Scenario:
     def do_start(self, rest: str, words: list[str]) -> None:
         """Perform `start PROXY` (`rest`: its argument): begin a process of the proxy, which is down."""
         self.world.nodes[rest].start()
+
+    def do_end(self, rest: str, words: list[str]) -> None:
+        """Perform `end PROXY` (`rest`: its argument): end the proxy's process in good order, as after SIGTERM."""
+        self.world.nodes[rest].shut_down()
 
     def do_deaf(self, rest: str, words: list[str]) -> None:
         """Perform `deaf PROXY MS` (`words`: its arguments): cut the proxy off from the registry for MS ms."""

@@ -261,7 +261,7 @@ MUTANTS = (
         "the target merges although chunks are missing",
         replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (45, 173, 181),
+        (61, 76, 193),
     ),
     Mutant(
         "chunks as they come",

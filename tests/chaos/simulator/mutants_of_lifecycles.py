@@ -10,7 +10,7 @@ from node.machines.lease_keeper import LeaseKeeper
 from node.machines.lifecycle import TABLE, LifecycleState
 from node.machines.runtime import STREAM_TABLE, Runtime, RuntimeEffect, StreamState
 from proxy.core.effects import Attest
-from proxy.core.inputs import EngineInput, LeaseGranted, RecordsRead, RegistryReported
+from proxy.core.inputs import EngineInput, LeaseGranted, Leave, RecordsRead, RegistryReported
 from proxy.session.session import Session
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
 
@@ -40,6 +40,14 @@ def _granted_to_engine_alone(
     self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
 ) -> list[RuntimeEffect]:
     if not isinstance(input, LeaseGranted):
+        return _step(self, input, now_ms, unix_ms)
+    return [*self.engine.step(input, now_ms, unix_ms)]
+
+
+def _left_by_engine_alone(
+    self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
+) -> list[RuntimeEffect]:
+    if not isinstance(input, Leave):
         return _step(self, input, now_ms, unix_ms)
     return [*self.engine.step(input, now_ms, unix_ms)]
 
@@ -127,6 +135,14 @@ MUTANTS = (
         replaced(Runtime, "step", _granted_to_engine_alone),
         ("STUCK",),
         (4, 6, 7),
+    ),
+    Mutant(
+        "links of a proxy that has left",
+        "links are not told that a process which ends gives its lease back",
+        replaced(Runtime, "step", _left_by_engine_alone),
+        ("LEADS",),
+        (0,),
+        ("ends_in_good_order",),
     ),
     Mutant(
         "a journal that gives up",

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from handover.machine import Table
+from node.machines import journal_queue, lifecycle
+from node.machines.lifecycle import LifecycleState
+from node.machines.runtime import STREAM_TABLE
 from tests.chaos.simulator.mutants import MASKED, MUTANTS, table
 from tests.chaos.simulator.mutation import Mutant, kinds, play, play_kept, play_scenario
 
 MADE_SO = {15}
 """Rules that cannot be switched off: a checkpoint has no place for ids."""
+Row = tuple[Any, type[Any]]
+AT_ONCE = (LifecycleState.LEARNING, lifecycle.Leave)
+"""A row that no run needs: a registry of the simulator that answers tells its secret at once."""
+ROWS = [
+    (table, row) for table in (lifecycle.TABLE, STREAM_TABLE, journal_queue.TABLE) for row in table if row != AT_ONCE
+]
+LIFE = ("ends_in_good_order", "ends_before_it_has_begun", "ends_in_a_handover", "ends_without_its_parts")
+"""Scenarios of processes that begin and end."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=list(MUTANTS))
@@ -30,6 +44,14 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
             assert run() == []
             return
     pytest.fail(f"{mutant.name}: none of {[run.args for run in named]} is {mutant.kinds}", pytrace=False)
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{state.name} {input.__name__}" for _, (state, input) in ROWS])
+def test_a_row_that_is_taken_out_of_a_table_of_a_process_fails_a_run(table: Table, row: Row) -> None:
+    """Where a process stops by it, or only takes the time that it has for what does not answer."""
+    runs = [partial(play_scenario, name) for name in LIFE] + [partial(play, seed) for seed in range(500)]
+    with mock.patch.dict(table, {each: target for each, target in table.items() if each != row}, clear=True):
+        assert any(run() for run in runs)
 
 
 def test_every_rule_is_switched_off_by_a_mutant_unless_something_else_stands_before_it() -> None:
