@@ -9,6 +9,7 @@ import pytest
 
 from federation.ports import Claimed, OwnerChanged, ProxyDown, ProxyUp
 from federation.site.state import SiteState
+from handover.acquisition import StaleReply
 from handover.machine import Timing
 from handover.messages import Prepare, Ready, TransferRefused
 from proxy.core import effects, journal_facts
@@ -832,6 +833,35 @@ def test_an_answer_about_a_copy_that_is_another_one_by_now_is_refused_and_counte
     harness.run_effects()
     assert role(harness) is before
     assert dict(harness.engine.output.counters.stale_replies) == {request.node.callspec.id: 1}
+
+
+@pytest.mark.parametrize(
+    ("why", "meanwhile"),
+    [
+        (
+            StaleReply.ANOTHER_INCARNATION,
+            lambda harness, _: (harness.step(LeaseLost()), harness.step(LeaseGranted(Incarnation("me#2"), 1 << 40))),
+        ),
+        (StaleReply.ANOTHER_ATTEMPT, lambda harness, claim: harness.finish(claim, RegistryUnavailable("no answer"))),
+        (StaleReply.NO_LEASE, lambda harness, _: harness.clock.advance(1 << 41)),
+        (
+            StaleReply.ANOTHER_COPY,
+            lambda harness, _: harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 6)))),
+        ),
+    ],
+    ids=str,
+)
+def test_answer_to_an_acquisition_is_refused_by_name_and_counted(
+    why: StaleReply, meanwhile: Callable[[EngineHarness, effects.ClaimRow], object]
+) -> None:
+    harness = EngineHarness(disk(Role.SERVING, 4))
+    claim = harness.next(effects.ClaimRow)
+    meanwhile(harness, claim)
+    harness.run_effects()
+    harness.finish(claim, Claimed(True, owner("me", 5)))
+    harness.run_effects()
+    assert role(harness) is not Role.SERVING
+    assert dict(harness.engine.output.counters.stale_replies) == {why: 1}
 
 
 def test_a_handover_that_fails_after_the_request_for_it_has_ended_begins_nothing() -> None:
