@@ -1,6 +1,6 @@
 """A state machine whose transitions are data.
 
-A table maps (state, kind of input) to (effects, next state). Only :meth:`TableMachine.transition` changes the
+A table maps (state, kind of input) to (effects, next state). Only :meth:`TableMachine.step` changes the
 state. An input that the table does not list for the state is an error that changes nothing.
 
 Law of the order: effects are performed in the order in which they come out; a later one may rely on an earlier one.
@@ -87,8 +87,8 @@ class FindLaterOwner:
 
 @dataclass(frozen=True, slots=True)
 class ReadOwner:
-    """Effect of either side: read the row; answered with OwnerUnchanged, OwnedByUs, OwnedByOther or
-    ClaimUnknown.
+    """Effect of either side: read the row; answered with OwnerUnchanged, OwnedByUs or OwnedByOther. Where the registry
+    does not answer nothing comes, and the next Retry asks again.
     """
 
 

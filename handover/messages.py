@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, StrEnum
 
 import msgspec
 
@@ -18,14 +18,18 @@ from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, ProxyId, SessionId, SubscriptionId
 from waypost.keys import Key
 
-ATTACH = "attach"
-"""The reason of a handover for which a client attached at the target."""
-FOLLOW = "follow"
-"""The reason of one for which a session follows a receiver that is attached elsewhere."""
-DRAIN, REBALANCE = "drain", "rebalance"
-"""The reasons of those by which operators empty a proxy, or even out the load of a site."""
-TRIGGERS = (ATTACH, FOLLOW, DRAIN, REBALANCE)
-"""All reasons of a handover."""
+
+class Trigger(StrEnum):
+    """Why a handover begins."""
+
+    ATTACH = "attach"
+    """A client attached at the target."""
+    FOLLOW = "follow"
+    """The session follows a receiver that is attached elsewhere."""
+    DRAIN = "drain"
+    """An operator empties the source."""
+    REBALANCE = "rebalance"
+    """An operator evens out the load of the site."""
 
 
 class TransferMessage(msgspec.Struct, frozen=True):
@@ -47,14 +51,14 @@ class Prepare(TransferMessage, tag="prepare", frozen=True, kw_only=True):
     TransferDeclined.
 
     Args:
-        reason: one of :data:`TRIGGERS`.
+        trigger: why.
         receiver: that attached at the target, if that is the reason.
         incarnation: of that receiver.
         copy: the name of a copy of which an earlier transfer has brought a part; "": none.
         has: the target has all entries of that copy up to this number; they need not come again.
     """
 
-    reason: str = ATTACH
+    trigger: Trigger = Trigger.ATTACH
     receiver: str = ""
     incarnation: str = ""
     copy: str = ""
@@ -221,12 +225,12 @@ class HandoverOffer(msgspec.Struct, frozen=True, tag="handover-offer"):
     Args:
         session: the session.
         epoch: at which it is served.
-        reason: one of :data:`TRIGGERS`.
+        trigger: why the target is to have it.
     """
 
     session: SessionId
     epoch: Epoch
-    reason: str
+    trigger: Trigger
 
 
 class MoveRequest(msgspec.Struct, frozen=True, tag="move-request"):

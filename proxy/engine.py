@@ -600,7 +600,7 @@ class Engine:
     def _peer_sent(self, peer: ProxyId, message: ToProxy) -> None:
         match message:
             case HandoverOffer():
-                if self.session_moves.row is None:
+                if self.session_moves.drain_row is None:
                     self.transfers.offered(peer, message)
             case MoveRequest():
                 self.session_moves.on_move_request(peer, message)

@@ -14,7 +14,7 @@ from spark import doubt, ends
 from spark import journal as journals
 from spark.finding import Reason, findings
 from spark.journal import of_kind, proxy_of
-from waypost.facts import TRANSFER_ENDS, FactKind, OwnedCause
+from waypost.facts import FactKind, OwnedCause, TransferEnd
 from waypost.identity import NOTHING
 
 TRANSFER_MS = 60_000
@@ -161,7 +161,7 @@ def unended_transfers(journal: DataFrame) -> DataFrame:
     steps = of_kind(journal, FactKind.HANDOVER)
     last = F.max_by(F.struct("phase", "number", "at_ms", "session", "generation", "epoch", "proxy"), "number")
     left = steps.groupBy("transfer", "role", "writer").agg(last.alias("last"))
-    left = left.select("transfer", "role", "writer", "last.*").where(~F.col("phase").isin(*TRANSFER_ENDS))
+    left = left.select("transfer", "role", "writer", "last.*").where(~F.col("phase").isin(*TransferEnd))
     ends = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select(
         "writer", F.col("number").alias("later"), F.col("at_ms").alias("later_ms"), F.col("kind").alias("later_kind")
     )

@@ -200,7 +200,7 @@ def test_every_kind_field_code_and_record_is_in_the_page_of_the_journal() -> Non
     assert set(first_cells("docs/journal.md")) == written
     page = (ROOT / "docs/journal.md").read_text()
     states = [state.name.lower() for state in (*SourceState, *TargetState) if state.name not in ("IDLE", "ENDED")]
-    codes = [*facts.Departure, *facts.GapCause, *facts.RemovalPolicy, *facts.TRANSFER_ENDS, *states]
+    codes = [*facts.Departure, *facts.GapCause, *facts.RemovalPolicy, *facts.TransferEnd, *states]
     codes += [*queue.DISCARDS, *queue.ORDERS, *records.RequestPart]
     assert [code for code in codes if f"`{code}`" not in page] == []
 

@@ -74,8 +74,19 @@ class FactKind(StrEnum):
     so, with a `reason` for people; `entries` notifications of `bytes` were copied until then."""
 
 
-TRANSFER_ENDS = ("committed", "aborted", "thawed", "relayed", "unsettled")
-"""The phases in which a transfer ends: no other one of its role follows."""
+class TransferEnd(StrEnum):
+    """The phase in which a transfer ends: no other one of its role follows."""
+
+    COMMITTED = "committed"
+    """The target owns the session."""
+    ABORTED = "aborted"
+    """The session stays where it was."""
+    THAWED = "thawed"
+    """The source had frozen the session, and has taken it back."""
+    RELAYED = "relayed"
+    """The session stays at its owner, and the receiver is relayed there."""
+    UNSETTLED = "unsettled"
+    """The lease of this proxy ended first; the registry says later who has the session."""
 
 
 class OwnedCause(StrEnum):

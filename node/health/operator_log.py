@@ -15,27 +15,28 @@ from typing import Any
 import structlog
 
 from federation.ports import Claimed, DrainRow
-from handover.messages import DeclineReason
 from node.health.dependency_health import Dependency, DependencyHealth
 from node.health.rate_limited_log import RateLimitedLog
 from proxy.core.effects import ClaimRow
 from proxy.core.registry_memory import Lost
-from proxy.core.transfer_record import ABORTED, THAWED, UNSETTLED, TransferView
+from proxy.core.transfer_record import Cause, TransferView
 from proxy.engine import Engine
 from proxy.ownership.transfer_driver import TransferDriver
 from waypost.clock import Clock
-from waypost.facts import Fact, FactKind, OwnedCause
+from waypost.facts import Fact, FactKind, OwnedCause, TransferEnd
 from waypost.identity import Incarnation, ProxyId, SessionId
 
 log = structlog.get_logger("waypost")
-NOT_COMMITTED = (ABORTED, THAWED, UNSETTLED)
+NOT_COMMITTED = (TransferEnd.ABORTED, TransferEnd.THAWED, TransferEnd.UNSETTLED)
 EXPECTED_CAUSES = {
-    "refused",
-    "receiver back",
-    "source ends",
-    "owner changed",
-    "superseded",
-    *(stay_reason.value for stay_reason in DeclineReason),
+    Cause.REFUSED,
+    Cause.RECEIVER_BACK,
+    Cause.SOURCE_ENDS,
+    Cause.OWNER_CHANGED,
+    Cause.SUPERSEDED,
+    Cause.OTHERS_ATTACHED,
+    Cause.LONG_COPY,
+    Cause.ACCESS,
 }
 """Causes for which there is nothing to do; docs/operating.md says of each what it means."""
 
@@ -154,7 +155,7 @@ class OperatorLog:
     # ------------------------------------------------------------ a drain of this proxy
 
     def _report_drain(self, engine: Engine) -> None:
-        row, before = engine.session_moves.row, self._drain
+        row, before = engine.session_moves.drain_row, self._drain
         if row is not before and row != before:
             self._drain = row
             if before is None:
@@ -219,12 +220,12 @@ class OperatorLog:
             log.info if transfer.cause in EXPECTED_CAUSES else log.warning,
             f"handover {transfer.outcome}",
             kind=(transfer.role, transfer.cause),
-            cause=transfer.cause,
+            cause=transfer.cause.value,
             why=transfer.why,
             role=transfer.role,
             peer=transfer.peer,
             session=transfer.session,
             epoch=transfer.epoch,
             transfer=transfer.transfer,
-            trigger=transfer.trigger,
+            trigger=transfer.trigger.value,
         )

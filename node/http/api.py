@@ -147,7 +147,7 @@ def _settings(subscription: Subscription) -> dict[str, Any]:
 
 def _status(node: Node) -> dict[str, Any]:
     engine = node.engine
-    row = engine.session_moves.row if engine else None
+    row = engine.session_moves.drain_row if engine else None
     return {
         "v": 1,
         "proxy": node.proxy,
@@ -284,7 +284,7 @@ async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:
     return {
         "proxy": node.proxy,
-        "handovers": [asdict(transfer_view) for transfer_view in node.serving_engine.transfers.views()],
+        "handovers": [asdict(view) | {"outcome": view.outcome or ""} for view in node.serving_engine.transfers.views()],
     }
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from handover.messages import DRAIN, FOLLOW, REBALANCE, TRIGGERS
+from handover.messages import Trigger
 from handover.source import SourceState
 from handover.target import TargetState
 from node.health.dependency_health import CHANGELOG_OF, LINK_FROM, PROXY, SITE, STALLED, Dependency
@@ -23,8 +23,8 @@ from node.peers.peers import LOSSES
 from node.shell.metrics_snapshot import NodeSnapshot
 from proxy.clients.authorization import REASONS
 from proxy.core.counters import Handover, Histogram
-from proxy.core.transfer_record import COMMITTED, FINAL_COPY, PRE_COPY
-from waypost.facts import OwnedCause
+from proxy.core.transfer_record import FINAL_COPY, PRE_COPY, Cause
+from waypost.facts import OwnedCause, TransferEnd
 
 ANOTHER_SITE = "another site"
 A_NEIGHBOUR, A_PROXY, A_LINK, PROGRESS = "neighbour", "proxy", "link", "progress"
@@ -140,7 +140,11 @@ def _lags(snapshot: NodeSnapshot) -> Read:
 
 
 def _handovers(snapshot: NodeSnapshot) -> Read:
-    usual = [Handover(role, trigger, COMMITTED, "") for role in ("source", "target") for trigger in TRIGGERS]
+    usual = [
+        Handover(role, trigger, TransferEnd.COMMITTED, Cause.NONE)
+        for role in ("source", "target")
+        for trigger in Trigger
+    ]
     return dict.fromkeys(usual, 0) | snapshot.counters.handovers
 
 
@@ -159,7 +163,7 @@ def _copied(counts: Counter[tuple[str, str]]) -> Read:
 
 
 def _rate(snapshot: NodeSnapshot) -> Read:
-    row = snapshot.engine.session_moves.row
+    row = snapshot.engine.session_moves.drain_row
     return 0 if row is None or row.paused else row.rate
 
 
@@ -491,7 +495,7 @@ METRICS = (
     counter(
         "waypost_offers_total",
         "Sessions offered to another proxy, again if an offer led to nothing.",
-        lambda snapshot: dict.fromkeys((FOLLOW, DRAIN, REBALANCE), 0) | snapshot.counters.offers,
+        lambda snapshot: dict.fromkeys(set(Trigger) - {Trigger.ATTACH}, 0) | snapshot.counters.offers,
         labels=("trigger",),
     ),
 )

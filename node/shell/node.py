@@ -213,7 +213,7 @@ class Node:
             health=self.health.now,
             appends_fail=self.health.has_failed_within(Dependency.APPENDS, APPENDS_FAIL_MS),
             stalled=self.watchdog.why_not_ready,
-            is_drained=self.engine.session_moves.row is not None,
+            is_drained=self.engine.session_moves.drain_row is not None,
         )
         return why_not_ready(condition)
 

@@ -153,7 +153,7 @@ class FarRelays:
         """
         if not self._last:
             return effects
-        return [number for effect in effects if (number := self._translated(effect)) is not None]
+        return [translated for effect in effects if (translated := self._translated(effect)) is not None]
 
     def _translated(self, effect: Effect) -> Effect | None:
         if not isinstance(effect, Send | Hangup) or effect.connection >= 0:

@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from handover.messages import DRAIN
-from proxy.core.transfer_record import COMMITTED
+from handover.messages import Trigger
+from proxy.core.transfer_record import Cause
+from waypost.facts import TransferEnd
 
 MILLISECONDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 """Up to these a time is counted."""
@@ -41,15 +42,15 @@ class Handover(NamedTuple):
 
     Args:
         role: source or target.
-        trigger: one of :data:`handover.messages.TRIGGERS`, or "other".
-        outcome: one of those of proxy/core/transfer_record.py.
-        cause: that of its Ending; "": it was committed.
+        trigger: why it was begun.
+        outcome: how it ended.
+        cause: that of its Ending.
     """
 
     role: str
-    trigger: str
-    outcome: str
-    cause: str
+    trigger: Trigger
+    outcome: TransferEnd
+    cause: Cause
 
 
 def _times() -> Histogram:
@@ -98,4 +99,4 @@ class Counters:
     @property
     def drained(self) -> int:
         """The number of sessions that have left this proxy because it was drained."""
-        return self.handovers[Handover("source", DRAIN, COMMITTED, "")]
+        return self.handovers[Handover("source", Trigger.DRAIN, TransferEnd.COMMITTED, Cause.NONE)]

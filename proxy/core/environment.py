@@ -23,8 +23,8 @@ from waypost.identity import NOTHING, Origin, ProxyId
 
 @dataclass(slots=True, kw_only=True)
 class Environment:
-    """Settings, time, lease, registry and site, as this proxy knows them now. The engine changes it; the parts only
-    read it.
+    """Settings, time, lease, registry and site, as this proxy knows them now. The engine changes it, and the parts read
+    it, but for what the module says.
 
     Args:
         settings: those of the proxy's configuration.

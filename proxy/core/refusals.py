@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
 from typing import NamedTuple
 
 from waypost.identity import ProxyId
 
 NOBODY_PROVEN = ProxyId("")
 """The peer under which all senders are counted that did not prove their name: names can be made up without an end."""
+
+
+class Violation(StrEnum):
+    """Why a message of another proxy about a transfer is refused."""
+
+    UNKNOWN_TRANSFER = "unknown transfer"
+    WRONG_SENDER = "wrong sender"
+    WRONG_EPOCH = "wrong epoch"
+    UNKNOWN_SESSION = "unknown session"
+    LATE_PREPARE = "late prepare"
+    TRANSFER_OVER = "transfer is over"
+    TARGET_IS_SOURCE = "target is the source"
+    CHUNK_OUT_OF_ORDER = "chunk out of order"
+    WRONG_CHECKSUM = "wrong checksum"
+    NEVER_SENT = "answer to a chunk that was never sent"
 
 
 class Refusal(NamedTuple):

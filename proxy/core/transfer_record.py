@@ -3,35 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from handover import machine, target
-from handover.messages import Aborted, DeclineReason, TransferDeclined, TransferRefused
-from waypost.facts import TRANSFER_ENDS
+from handover.messages import Aborted, DeclineReason, TransferDeclined, TransferRefused, Trigger
+from waypost.facts import TransferEnd
 from waypost.identity import Incarnation, ProxyId, SessionId
+
+
+class Cause(StrEnum):
+    """Why a transfer came to nothing."""
+
+    NONE = ""
+    """The transfer runs, or was committed."""
+    TIMEOUT = "timeout"
+    SUPERSEDED = "superseded"
+    LEASE_LOST = "lease lost"
+    SOURCE_ENDS = "source ends"
+    RECEIVER_BACK = "receiver back"
+    REFUSED = "refused"
+    TARGET_GAVE_UP = "target gave up"
+    PEER_GONE = "peer gone"
+    OWNER_CHANGED = "owner changed"
+    STORE_FAILED = "store failed"
+    OTHERS_ATTACHED = DeclineReason.OTHERS_ATTACHED.value
+    LONG_COPY = DeclineReason.LONG_COPY.value
+    ACCESS = DeclineReason.ACCESS.value
 
 
 class Ending(NamedTuple):
     """Why a transfer came to nothing.
 
     Args:
-        cause: by which it is counted, of the few words of the constants below.
+        cause: by which it is counted.
         why: for people.
     """
 
-    cause: str
+    cause: Cause
     why: str
 
 
-NO_ENDING = Ending("", "")
-TIMEOUT = Ending("timeout", "timed out")
-SUPERSEDED = Ending("superseded", "another transfer of the session began")
-LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
-LEAVING = Ending("source ends", "the source was asked to end")
-RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
-COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = TRANSFER_ENDS
-"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its owner.
-Unsettled: our lease ended first; the registry says later who has it."""
+NO_ENDING = Ending(Cause.NONE, "")
+TIMEOUT = Ending(Cause.TIMEOUT, "timed out")
+SUPERSEDED = Ending(Cause.SUPERSEDED, "another transfer of the session began")
+LEASE_LOST = Ending(Cause.LEASE_LOST, "the lease of this proxy may have ended")
+LEAVING = Ending(Cause.SOURCE_ENDS, "the source was asked to end")
+RECEIVER_BACK = Ending(Cause.RECEIVER_BACK, "a receiver came back to the source")
 _WHY_DECLINED = {
     DeclineReason.OTHERS_ATTACHED: "others are attached at the source",
     DeclineReason.LONG_COPY: "the session follows when it is copied",
@@ -50,8 +68,7 @@ class TransferRecord:
         bytes: the size of the notifications carried so far.
     """
 
-    trigger: str
-    """One of :data:`handover.messages.TRIGGERS`, or "other"."""
+    trigger: Trigger
     incarnation: Incarnation
     """This proxy's, under whose lease it began."""
     began_ms: int
@@ -89,10 +106,10 @@ class TransferView:
         role: of this proxy: source or target.
         peer: the other proxy.
         epoch: of the session at its source.
-        trigger: why it was begun: one of :data:`handover.messages.TRIGGERS`, or "other".
+        trigger: why it was begun.
         phase: the state of its machine, in lower case.
-        outcome: one of the outcomes above; "": it runs.
-        cause: the `cause` of its Ending; "": it runs, or was committed.
+        outcome: how it has ended; None: it runs.
+        cause: that of its Ending.
         why: the `why` of its Ending.
         began_at_ms: when it began, in Unix time.
         age_ms: how long it runs, or ran.
@@ -108,10 +125,10 @@ class TransferView:
     role: str
     peer: ProxyId
     epoch: int
-    trigger: str
+    trigger: Trigger
     phase: str
-    outcome: str
-    cause: str
+    outcome: TransferEnd | None
+    cause: Cause
     why: str
     began_at_ms: int
     age_ms: int
@@ -133,16 +150,16 @@ def ending_of(input: object) -> Ending:
     """
     match input:
         case TransferRefused(reason=reason):
-            return Ending("refused", reason)
+            return Ending(Cause.REFUSED, reason)
         case Aborted(reason=reason):
-            return Ending("target gave up", reason)
+            return Ending(Cause.TARGET_GAVE_UP, reason)
         case TransferDeclined(reason=reason):
-            return Ending(reason.value, _WHY_DECLINED[reason])
+            return Ending(Cause(reason.value), _WHY_DECLINED[reason])
         case machine.PeerGone():
-            return Ending("peer gone", "the lease of the other proxy has ended")
+            return Ending(Cause.PEER_GONE, "the lease of the other proxy has ended")
         case machine.OwnedByOther() | machine.OwnedByUs():
-            return Ending("owner changed", "the registry names another owner")
+            return Ending(Cause.OWNER_CHANGED, "the registry names another owner")
         case target.StoreFailed():
-            return Ending("store failed", "the store did not take the session")
+            return Ending(Cause.STORE_FAILED, "the store did not take the session")
         case _:
             return NO_ENDING

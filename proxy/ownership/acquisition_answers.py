@@ -1,7 +1,7 @@
 """What an answer, or the registry's row, means for an acquisition in its present state.
 
-Nothing is asked, written or changed here, but that the time begins for which an older row has stood
-(:meth:`RegistryMemory.is_final`).
+Nothing is asked or written here. What is found out about the registry's rows is noted in
+:class:`proxy.core.registry_memory.RegistryMemory`: that a row is lost, and since when an older one has stood.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from typing import assert_never
 from handover import machine, target
 from handover.acquisition import ReplyKey
 from handover.messages import (
-    ATTACH,
     Aborted,
     Chunk,
     ChunkStored,
@@ -22,6 +21,7 @@ from handover.messages import (
     ToSource,
     ToTarget,
     TransferRefused,
+    Trigger,
     checksum,
 )
 from handover.target import TargetState, TargetTransfer
@@ -29,15 +29,12 @@ from proxy.core.effects import SendPeer
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, RelayRequested, SessionRequested, TransferFailed
 from proxy.core.output import Output
+from proxy.core.refusals import Violation
 from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
-    ABORTED,
-    COMMITTED,
     FINAL_COPY,
     LEASE_LOST,
     PRE_COPY,
-    RELAYED,
-    UNSETTLED,
     TransferRecord,
 )
 from proxy.ownership.served_sessions import ServedSessions
@@ -48,7 +45,7 @@ from proxy.session.session import Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.stream.stream import Stream
 from waypost.errors import WaypostError
-from waypost.facts import OwnedCause
+from waypost.facts import OwnedCause, TransferEnd
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
 from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
 
@@ -130,7 +127,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         request: AcquireRequest,
         *,
         key: ReplyKey | None = None,
-        reason: str = ATTACH,
+        trigger: Trigger = Trigger.ATTACH,
     ) -> None:
         """Begin to take a session over from its live owner; nothing is done while a transfer of it runs.
 
@@ -140,7 +137,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             owner: the row that names the owner and its epoch.
             request: kept for a failover, should the owner end meanwhile.
             key: of the acquisition that waits for it, also if a transfer runs already; None: the owner made the offer.
-            reason: one of :data:`handover.messages.TRIGGERS`.
+            trigger: of the handover.
         """
         if session in self.running:
             self.running[session].key = key or self.running[session].key
@@ -153,7 +150,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         transfer = TargetTransfer(session, owner, self._env.proxy, name, self._env.settings.timing, now)
         incoming = Incoming(
             machine=transfer,
-            record=self.record(reason),
+            record=self.record(trigger),
             request=request,
             key=key,
             partial_copy=self._partial_copies.pop(session, None),
@@ -174,8 +171,8 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """
         incoming = self.running.get(message.session)
         violation = self.violation(incoming, sender, message)
-        if violation or incoming is None:
-            self.refuse(violation, sender, message)
+        if incoming is None or violation is not None:
+            self.refuse(violation or Violation.UNKNOWN_TRANSFER, sender, message)
             self._unknown_transfer(sender, message)
         elif isinstance(message, Chunk) and incoming.shadow and (violation := _misfit(incoming, message)):
             self.refuse(violation, sender, message)
@@ -299,7 +296,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """End all transfers: our lease may have ended. Staged copies become orphans, and the registry decides later."""
         for incoming in list(self.running.values()):
             staged = incoming.shadow is not None and incoming.shadow.role is Role.STAGED
-            self.cut_short(incoming, UNSETTLED if staged else ABORTED, LEASE_LOST)
+            self.cut_short(incoming, TransferEnd.UNSETTLED if staged else TransferEnd.ABORTED, LEASE_LOST)
             if incoming.shadow is not None and staged:
                 self.remove(incoming)
                 incoming.shadow.become(Role.ORPHAN)
@@ -310,12 +307,12 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """Return the source of the transfer."""
         return incoming.machine.owned.proxy
 
-    def outcome(self, incoming: Incoming, effects: Sequence[object]) -> str:
+    def outcome(self, incoming: Incoming, effects: Sequence[object]) -> TransferEnd:
         """Return the outcome of a transfer that ends with these effects: COMMITTED, RELAYED or ABORTED."""
         kinds = {type(effect) for effect in effects}
         if target.Adopt in kinds:
-            return COMMITTED
-        return RELAYED if target.Relay in kinds else ABORTED
+            return TransferEnd.COMMITTED
+        return TransferEnd.RELAYED if target.Relay in kinds else TransferEnd.ABORTED
 
     def act(self, incoming: Incoming, effect: target.TargetAction) -> None:
         """Perform an effect that only the target's machine has. Called by :meth:`perform`."""
@@ -327,7 +324,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
                     session=transfer.session,
                     transfer=transfer.transfer,
                     epoch=transfer.owned.epoch,
-                    reason=incoming.record.trigger,
+                    trigger=incoming.record.trigger,
                     receiver=requester.receiver,
                     incarnation=requester.incarnation,
                     copy=partial_copy.copy if partial_copy else "",
@@ -516,13 +513,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
         self._output.report(TransferFailed(machine.session, machine.owned, incoming.key, incoming.why_lost))
 
 
-def _misfit(incoming: Incoming, chunk: Chunk) -> str:
-    """Return what is wrong with a chunk, by name; it is as good as lost, and will be sent again. Empty: nothing."""
+def _misfit(incoming: Incoming, chunk: Chunk) -> Violation | None:
+    """Return what is wrong with a chunk; it is as good as lost, and will be sent again. None: nothing."""
     if chunk.number <= incoming.chunks:
-        return "" if chunk.number > 0 else "chunk out of order"
+        return None if chunk.number > 0 else Violation.CHUNK_OUT_OF_ORDER
     if chunk.number != incoming.chunks + 1 or chunk.after != incoming.upto:
-        return "chunk out of order"
-    return "" if chunk.checksum == checksum(chunk.entries, chunk.ages) else "wrong checksum"
+        return Violation.CHUNK_OUT_OF_ORDER
+    return None if chunk.checksum == checksum(chunk.entries, chunk.ages) else Violation.WRONG_CHECKSUM
 
 
 def _whole(incoming: Incoming, frozen: Frozen) -> bool:

@@ -12,7 +12,6 @@ from typing import NamedTuple, assert_never
 
 from handover import machine, source
 from handover.messages import (
-    ATTACH,
     Aborted,
     Age,
     Chunk,
@@ -25,6 +24,7 @@ from handover.messages import (
     ToSource,
     TransferDeclined,
     TransferRefused,
+    Trigger,
     checksum,
 )
 from handover.source import SourceState, SourceTransfer
@@ -32,18 +32,15 @@ from proxy.core.effects import LOOK_MS, FindCheckpoint, FoundCheckpoint, LoadEnt
 from proxy.core.environment import Environment
 from proxy.core.events import ActivationRequested, MoveRequested, Requester, SessionServed
 from proxy.core.output import Output
+from proxy.core.refusals import Violation
 from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
-    ABORTED,
-    COMMITTED,
     FINAL_COPY,
     LEASE_LOST,
     LEAVING,
     PRE_COPY,
     RECEIVER_BACK,
     SUPERSEDED,
-    THAWED,
-    UNSETTLED,
     TransferRecord,
 )
 from proxy.ownership.served_sessions import ServedSessions
@@ -53,12 +50,11 @@ from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
 from waypost.batches import batches
 from waypost.errors import WaypostError
-from waypost.facts import OwnedCause
+from waypost.facts import OwnedCause, TransferEnd
 from waypost.identity import NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.keys import bytes_of
 from waypost.limits import CHUNK_BYTES
 
-LATE = "late prepare"
 """The requester's watch of the registry is behind: it asks who was the owner before. Now and then that is so."""
 
 
@@ -89,10 +85,10 @@ class Outgoing:
 
 
 class _Refusal(NamedTuple):
-    """Why a session is not handed over. `violation`: by which name to count it, if the question itself is wrong."""
+    """Why a session is not handed over. `violation`: what is wrong with the question itself; None: nothing is."""
 
     text: str
-    violation: str = ""
+    violation: Violation | None = None
     lost: bool = False
 
 
@@ -138,7 +134,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self._output.emit(SendPeer(requester, refusal))
             return
         session = self._sessions[message.session]
-        why = self._decline_reason(session, message) if message.reason == ATTACH else None
+        why = self._decline_reason(session, message) if message.trigger == Trigger.ATTACH else None
         if why is not None:
             if why is DeclineReason.LONG_COPY:
                 # Served here until all but the rest is copied.
@@ -148,7 +144,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             )
             return
         if running:
-            self.cut_short(running, ABORTED, SUPERSEDED)
+            self.cut_short(running, TransferEnd.ABORTED, SUPERSEDED)
         owned = Ownership(self._env.proxy, message.epoch)
         now = self._env.time.now_ms
         timing = self._env.settings.timing
@@ -157,7 +153,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         # No other copy of the session is ever served under this name, and no later one at this epoch.
         session.name_copy(self._env.lease.incarnation)
         outgoing = Outgoing(
-            machine=transfer, record=self.record(message.reason), receiver=receiver, start=_copied(session, message)
+            machine=transfer, record=self.record(message.trigger), receiver=receiver, start=_copied(session, message)
         )
         self.begin(outgoing)
         self.feed(outgoing, message)
@@ -181,11 +177,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
     def _why_not(self, requester: ProxyId, message: Prepare, running: Outgoing | None) -> _Refusal | None:
         session = self._sessions.serving(message.session)
         if requester == self._env.proxy:
-            return _Refusal("target is the source", violation="target is the source")
+            return _Refusal("target is the source", violation=Violation.TARGET_IS_SOURCE)
         if self._is_leaving:
             return _Refusal(LEAVING.why)
         if message.transfer in self.recent_ids:
-            return _Refusal("that transfer is over", violation="transfer is over")
+            return _Refusal("that transfer is over", violation=Violation.TRANSFER_OVER)
         if running and running.machine.transfer == message.transfer:
             violation = self.violation(running, requester, message)
             return _Refusal(f"{violation} for that transfer", violation)
@@ -196,8 +192,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             if why := self._env.registry_memory.why_lost(message.session, message.epoch):
                 return _Refusal(why, lost=True)
             row = self._env.cluster.owners.get(message.session)
-            violation = LATE if row is not None and row.epoch > message.epoch else "unknown session"
-            return _Refusal("the session is not here", violation)
+            is_late = row is not None and row.epoch > message.epoch
+            return _Refusal("the session is not here", Violation.LATE_PREPARE if is_late else Violation.UNKNOWN_SESSION)
         if session.epoch != message.epoch:
             return _Refusal(f"the epoch here is {session.epoch}", _epoch_violation(session.epoch, message))
         return None
@@ -208,7 +204,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """
         session = self._sessions[message.session]
         attached = session.receivers.get(ReceiverId(message.receiver))
-        if message.reason != ATTACH or session.access or attached is None:
+        if message.trigger != Trigger.ATTACH or session.access or attached is None:
             return None
         if attached.connection is None or attached.incarnation == message.incarnation:
             return None
@@ -234,13 +230,13 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             return
         outgoing = self.running.get(message.session)
         violation = self.violation(outgoing, sender, message)
-        if violation or outgoing is None:
-            self.refuse(violation, sender, message)
+        if outgoing is None or violation is not None:
+            self.refuse(violation or Violation.UNKNOWN_TRANSFER, sender, message)
             if not isinstance(message, Aborted):
                 refusal = TransferRefused(message.session, message.transfer, message.epoch, "no such transfer")
                 self._output.emit(SendPeer(sender, refusal))
         elif isinstance(message, ChunkStored) and not 0 <= message.number <= len(outgoing.bounds):
-            self.refuse("answer to a chunk that was never sent", sender, message)
+            self.refuse(Violation.NEVER_SENT, sender, message)
         else:
             self.feed(outgoing, message)
 
@@ -253,7 +249,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         outgoing = self.running.get(session)
         if (
             outgoing
-            and outgoing.record.trigger == ATTACH
+            and outgoing.record.trigger == Trigger.ATTACH
             and outgoing.machine.state in (SourceState.COPYING, SourceState.WAITING)
         ):
             transfer = outgoing.machine
@@ -317,7 +313,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self.remove(outgoing)
             session = self._sessions.get(outgoing.machine.session)
             frozen = session is not None and session.role is Role.FROZEN
-            self.cut_short(outgoing, UNSETTLED if frozen else ABORTED, LEASE_LOST)
+            self.cut_short(outgoing, TransferEnd.UNSETTLED if frozen else TransferEnd.ABORTED, LEASE_LOST)
             if session and frozen:
                 session.become(Role.DORMANT)
 
@@ -384,14 +380,14 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if not self._env.registry_memory.awaits_row_repair:
             super()._claim(outgoing, claim)
 
-    def outcome(self, outgoing: Outgoing, effects: Sequence[object]) -> str:
+    def outcome(self, outgoing: Outgoing, effects: Sequence[object]) -> TransferEnd:
         """Return the outcome of a transfer that ends with these effects: THAWED, COMMITTED or ABORTED."""
         kinds = {type(effect) for effect in effects}
         if source.Thaw in kinds:
-            return THAWED
+            return TransferEnd.THAWED
         owner = self._env.cluster.owners.get(outgoing.machine.session)
         taken = owner is not None and owner.proxy == outgoing.machine.target
-        return COMMITTED if source.Release in kinds and taken else ABORTED
+        return TransferEnd.COMMITTED if source.Release in kinds and taken else TransferEnd.ABORTED
 
     def answered(self, outgoing: Outgoing, current: Ownership | None) -> None:
         """Feed the transfer with the row that the registry has answered with; the cluster view is told of the row too.
@@ -530,10 +526,10 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         self._output.emit(SendPeer(outgoing.machine.target, frozen))
 
 
-def _epoch_violation(copy_epoch: Epoch, message: Prepare) -> str:
+def _epoch_violation(copy_epoch: Epoch, message: Prepare) -> Violation | None:
     if copy_epoch == message.epoch:
-        return ""
-    return LATE if copy_epoch > message.epoch else "wrong epoch"
+        return None
+    return Violation.LATE_PREPARE if copy_epoch > message.epoch else Violation.WRONG_EPOCH
 
 
 def _copied(session: Session, message: Prepare) -> int:

@@ -11,7 +11,7 @@ from waypost.identity import Ownership, ProxyId, SessionId
 
 
 class Move(NamedTuple):
-    """A session that is to go from its owner to another proxy, as :func:`planned_moves` returns it.
+    """A session that is to go from its owner to another proxy, as :func:`plan` returns it.
 
     Args:
         session: the session.

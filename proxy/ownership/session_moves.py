@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from federation.ports import DrainRow, ProxyRow
-from handover.messages import DRAIN, FOLLOW, REBALANCE, HandoverOffer, MoveRequest
+from handover.messages import HandoverOffer, MoveRequest, Trigger
 from proxy.core.effects import SendPeer
 from proxy.core.environment import Environment
 from proxy.core.output import Output
+from proxy.core.refusals import Violation
 from proxy.core.session_table import SessionTable
 from proxy.session.role import Role
 from proxy.session.session import Session
@@ -36,7 +37,7 @@ class SessionMoves:
         self._env = env
         self._sessions = sessions
         self._output = output
-        self._wanted: dict[SessionId, tuple[ProxyId, str]] = {}
+        self._wanted: dict[SessionId, tuple[ProxyId, Trigger]] = {}
         """Asked for by a rebalance, or by where its receivers are."""
         self._tried: dict[SessionId, ProxyId] = {}
         """Sessions of which an offer has led to nothing, and to whom it was; the one that was tried last is the last.
@@ -46,14 +47,14 @@ class SessionMoves:
         self._next_at = 0
 
     @property
-    def row(self) -> DrainRow | None:
+    def drain_row(self) -> DrainRow | None:
         """The row of this proxy's drain; None: no operator has this proxy drained."""
         return self._env.cluster.drains.get(self._env.proxy)
 
     @property
     def left(self) -> int:
         """The number of sessions that are still to leave this proxy for its drain; 0: it is not drained."""
-        return self._env.cluster.loads()[self._env.proxy] if self.row is not None else 0
+        return self._env.cluster.loads()[self._env.proxy] if self.drain_row is not None else 0
 
     @property
     def offered(self) -> int:
@@ -62,7 +63,7 @@ class SessionMoves:
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """Set the drain of a proxy, as the registry reports it; None: the proxy is not to be drained any more."""
-        if proxy == self._env.proxy and self.row is None:
+        if proxy == self._env.proxy and self.drain_row is None:
             self._next_at = self._env.time.now_ms + GRACE_MS
         self._env.cluster.drain_changed(proxy, row)
 
@@ -77,21 +78,21 @@ class SessionMoves:
             return
         if session.epoch != message.epoch:
             detail = f"MoveRequest of session {session.id}, epoch {message.epoch}"
-            self._output.refused.note("wrong epoch", sender, detail)
+            self._output.refused.note(Violation.WRONG_EPOCH, sender, detail)
             return
-        self.request_move(message.session, message.target, REBALANCE)
+        self.request_move(message.session, message.target, Trigger.REBALANCE)
 
-    def request_move(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
+    def request_move(self, session: SessionId, proxy: ProxyId, trigger: Trigger = Trigger.FOLLOW) -> None:
         """Have a session offered to that proxy in its turn, if the proxy is live then. An earlier request for the
         session is replaced.
 
-        Note that while this proxy is drained, the reason of every handover is DRAIN, and another proxy takes the place
+        Note that while this proxy is drained, the trigger of every handover is DRAIN, and another proxy takes the place
         of one that is not live.
 
         Args:
-            why: the reason of the handover, one of :data:`handover.messages.TRIGGERS`.
+            trigger: of the handover.
         """
-        self._wanted[session] = (proxy, why)
+        self._wanted[session] = (proxy, trigger)
 
     def _loads(self) -> Counter[ProxyId]:
         loads = self._env.cluster.loads()
@@ -124,9 +125,9 @@ class SessionMoves:
         for session in list(islice(self._candidates(), MOVES_AT_ONCE - len(self._offered))):
             if now < self._next_at:
                 return
-            proxy, why = self._wanted.pop(session, (NO_PROXY, ""))
+            proxy, trigger = self._wanted.pop(session, (NO_PROXY, Trigger.DRAIN))
             row = self._env.cluster.proxies.get(proxy)
-            if row is None and self.row is None:
+            if row is None and self.drain_row is None:
                 continue
             row = row or self._target(session, loads)
             if row is None:
@@ -136,13 +137,15 @@ class SessionMoves:
             loads[row.proxy] += 1
             self._offered[session] = (row.proxy, now)
             self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
-            offer = HandoverOffer(session, self._sessions[session].epoch, why if self.row is None else DRAIN)
-            self._output.counters.offers[offer.reason] += 1
+            offer = HandoverOffer(
+                session, self._sessions[session].epoch, trigger if self.drain_row is None else Trigger.DRAIN
+            )
+            self._output.counters.offers[offer.trigger] += 1
             self._output.emit(SendPeer(row.proxy, offer))
 
     def next_deadline(self) -> int:
         """Return when the next session is to be offered, in ms of the engine's clock; NEVER: none."""
-        if not self._wanted and not self._offered and self.row is None:
+        if not self._wanted and not self._offered and self.drain_row is None:
             return NEVER
         now = self._env.time.now_ms
         offered = [at + OFFER_MS for _, at in self._offered.values()]
@@ -160,12 +163,12 @@ class SessionMoves:
         """Sessions a second; None: nothing is to leave now."""
         if not self._env.lease.may_serve():
             return None
-        if self.row is not None:
-            return None if self.row.paused else self.row.rate
+        if self.drain_row is not None:
+            return None if self.drain_row.paused else self.drain_row.rate
         return REBALANCE_RATE if self._wanted else None
 
     def _candidates(self) -> Iterator[SessionId]:
-        sessions, wanted = self._sessions, self._sessions if self.row is not None else self._wanted
+        sessions, wanted = self._sessions, self._sessions if self.drain_row is not None else self._wanted
         # Those that could not leave do not hold up the others.
         untried = (session for session in wanted if session not in self._tried)
         for session in chain(untried, (session for session in self._tried if session in wanted)):
@@ -185,5 +188,6 @@ class SessionMoves:
                 self._tried.pop(session, None)
                 if session in self._sessions:
                     self._tried[session] = proxy
-        for session in [session for session in self._wanted if session not in self._sessions]:
-            del self._wanted[session]
+        for known in (self._wanted, self._tried):
+            for session in [session for session in known if session not in self._sessions]:
+                del known[session]

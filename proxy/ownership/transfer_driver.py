@@ -9,14 +9,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from federation.ports import Claimed
 from handover import machine
-from handover.messages import TRIGGERS, StoredEntry, TransferMessage
+from handover.messages import StoredEntry, TransferMessage, Trigger
 from proxy.core.counters import Handover
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.environment import Environment
 from proxy.core.output import Output
+from proxy.core.refusals import Violation
 from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import (
-    COMMITTED,
     NO_ENDING,
     PRE_COPY,
     TIMEOUT,
@@ -28,7 +28,7 @@ from proxy.core.transfer_record import (
 from proxy.ownership.stale_replies import refuse, why_stale
 from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput, WaypostError
-from waypost.facts import FactKind
+from waypost.facts import FactKind, TransferEnd
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL, TRANSFERS_REMEMBERED, TRANSFERS_SHOWN
 
@@ -56,7 +56,6 @@ class _Running(Protocol):
     def machine(self) -> _Transfer: ...
 
 
-UNKNOWN = "unknown transfer"
 PAUSED = ("frozen", "confirming", "reclaiming")
 """Phases in which nobody serves the session."""
 Running = TypeVar("Running", bound=_Running)
@@ -94,18 +93,14 @@ class TransferDriver(ABC, Generic[Running]):
         """
 
     @abstractmethod
-    def outcome(self, running: Running, effects: Sequence[object]) -> str:
-        """Return the outcome of a transfer that ends with these effects (proxy/core/transfer_record.py)."""
+    def outcome(self, running: Running, effects: Sequence[object]) -> TransferEnd:
+        """Return the outcome of a transfer that ends with these effects."""
 
-    def record(self, trigger: str) -> TransferRecord:
-        """Return the record of a transfer that begins now.
-
-        Args:
-            trigger: one of :data:`TRIGGERS`; anything else is counted as "other".
-        """
+    def record(self, trigger: Trigger) -> TransferRecord:
+        """Return the record of a transfer that begins now."""
         now = self._env.time.now_ms
         return TransferRecord(
-            trigger=trigger if trigger in TRIGGERS else "other",
+            trigger=trigger,
             incarnation=self._env.lease.incarnation,
             began_ms=now,
             began_at_ms=self._env.time.unix_ms,
@@ -137,29 +132,29 @@ class TransferDriver(ABC, Generic[Running]):
             return
         self.feed(running, machine.owner_input(current, running.machine.owned, running.machine.wanted))
 
-    def refuse(self, name: str, sender: ProxyId, message: TransferMessage) -> None:
+    def refuse(self, violation: Violation, sender: ProxyId, message: TransferMessage) -> None:
         """Count a refused message; one of a transfer that ended lately is only late, and is not counted.
 
         Args:
-            name: the violation, by one of a few fixed words; see :meth:`violation`.
+            violation: why it is refused.
         """
-        if name == UNKNOWN and message.transfer in self.recent_ids:
+        if violation is Violation.UNKNOWN_TRANSFER and message.transfer in self.recent_ids:
             return
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
-        self._output.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
+        self._output.refused.note(violation, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
-    def violation(self, running: Running | None, sender: ProxyId, message: TransferMessage) -> str:
-        """Return by which name a message does not belong to a transfer; empty: it belongs to it.
+    def violation(self, running: Running | None, sender: ProxyId, message: TransferMessage) -> Violation | None:
+        """Return why a message does not belong to a transfer; None: it belongs to it.
 
         Args:
             running: the transfer of the message's session; None: none runs.
             sender: the proxy that sent the message.
         """
         if running is None or running.machine.transfer != message.transfer:
-            return UNKNOWN
+            return Violation.UNKNOWN_TRANSFER
         if self.peer(running) != sender:
-            return "wrong sender"
-        return "wrong epoch" if running.machine.owned.epoch != message.epoch else ""
+            return Violation.WRONG_SENDER
+        return Violation.WRONG_EPOCH if running.machine.owned.epoch != message.epoch else None
 
     def feed(self, running: Running, input: object, message: object = None) -> None:
         """Step the transfer's machine with an input, and perform the effects. An unexpected input is only counted as
@@ -240,22 +235,22 @@ class TransferDriver(ABC, Generic[Running]):
         self._output.counters.copied[self.role, part] += len(entries)
         self._output.counters.copied_bytes[self.role, part] += size
 
-    def cut_short(self, running: Running, outcome: str, ending: Ending) -> None:
+    def cut_short(self, running: Running, outcome: TransferEnd, ending: Ending) -> None:
         """Record that a transfer has ended without a step of its machine; the caller removes it from :attr:`running`.
 
         Args:
-            outcome: one of those in proxy/core/transfer_record.py.
+            outcome: how it ends.
             ending: why it has ended.
         """
         running.record.enter_phase(running.machine.state.name.lower(), self._env.time.now_ms)
         self._ended(running, outcome, ending)
 
-    def _ended(self, running: Running, outcome: str, ending: Ending) -> None:
+    def _ended(self, running: Running, outcome: TransferEnd, ending: Ending) -> None:
         self.recent_ids[running.machine.transfer] = None
         if len(self.recent_ids) > TRANSFERS_REMEMBERED:
             del self.recent_ids[next(iter(self.recent_ids))]
         record, counters = running.record, self._output.counters
-        if outcome == COMMITTED:
+        if outcome == TransferEnd.COMMITTED:
             ending = NO_ENDING
         counters.handovers[Handover(self.role, record.trigger, outcome, ending.cause)] += 1
         for phase, spent_ms in record.spent_ms.items():
@@ -280,7 +275,7 @@ class TransferDriver(ABC, Generic[Running]):
             bytes=sum(record.bytes.values()),
         )
 
-    def _view(self, running: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
+    def _view(self, running: Running, outcome: TransferEnd | None = None, ending: Ending = NO_ENDING) -> TransferView:
         transfer, record, now = running.machine, running.record, self._env.time.now_ms
         return TransferView(
             session=transfer.session,

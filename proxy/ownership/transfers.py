@@ -6,6 +6,7 @@ from handover.messages import Aborted, ChunkStored, HandoverOffer, Prepare, Read
 from proxy.core.environment import Environment
 from proxy.core.events import AcquireRequest, FetchRequested
 from proxy.core.output import Output
+from proxy.core.refusals import Violation
 from proxy.core.session_table import SessionTable
 from proxy.core.transfer_record import TransferView
 from proxy.ownership.incoming_transfers import IncomingTransfers
@@ -65,9 +66,9 @@ class Transfers:
         known = self._env.cluster.owners.get(offer.session)
         if known is not None and (known.epoch, known.proxy) != (offer.epoch, sender) and known.epoch >= offer.epoch:
             detail = f"HandoverOffer of session {offer.session}, epoch {offer.epoch}"
-            self._output.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
+            self._output.refused.note(Violation.WRONG_EPOCH, sender, detail[:REFUSAL_DETAIL])
             return
-        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), reason=offer.reason)
+        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), trigger=offer.trigger)
 
     def views(self) -> list[TransferView]:
         """Return the transfers that run and those that ended lately, the latest first; for operators."""

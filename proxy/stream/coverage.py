@@ -88,12 +88,6 @@ class Coverage:
         self.advance(session)
         self._promises.promise(session)
 
-    def advance_all(self) -> None:
-        """Advance the gates and promises of all watched sessions as far as can be done now."""
-        for session in list(self._gated.values()):
-            self.advance(session)
-        self._promises.promise_all()
-
     def tick(self) -> None:
         """Advance watched sessions every `retry_ms`, of many GATED_AT_ONCE at a time, and begin the catch-ups whose
         turn it is.

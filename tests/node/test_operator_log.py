@@ -10,7 +10,10 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from federation.ports import Claimed, DrainChanged, DrainRow, OwnerChanged
-from handover.messages import HandoverOffer
+from handover.messages import (
+    HandoverOffer,
+    Trigger,
+)
 from node.health.dependency_health import Dependency, DependencyHealth
 from node.health.operator_log import EXPECTED_CAUSES, OperatorLog
 from proxy.core import effects
@@ -172,7 +175,7 @@ def test_codes_logged_without_a_warning_are_those_that_need_no_action_on_the_ope
 def test_aborted_handover_is_logged_once_with_its_cause() -> None:
     harness = OperatorLogHarness()
     harness.reload({SESSION: owner("other", 3)}, "other")
-    harness.engine.step(PeerSent(OTHER, HandoverOffer(SESSION, Epoch(3), "drain")), 0)
+    harness.engine.step(PeerSent(OTHER, HandoverOffer(SESSION, Epoch(3), Trigger.DRAIN)), 0)
     harness.run_effects()
     assert harness.check() == []
     harness.pass_time(6_000)

@@ -10,7 +10,10 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from federation.messages import LinkAppended
 from federation.ports import ProxyRow
-from handover.messages import HandoverOffer
+from handover.messages import (
+    HandoverOffer,
+    Trigger,
+)
 from node.peers.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
 from node.peers.routes import Routed
 from node.security.seal import new_nonce
@@ -69,7 +72,7 @@ async def lost(peers: Peers, count: int) -> dict[str, int]:
     return dict(peers.lost)
 
 
-OFFER = HandoverOffer(SessionId("s"), Epoch(1), "drain")
+OFFER = HandoverOffer(SessionId("s"), Epoch(1), Trigger.DRAIN)
 
 
 async def test_message_to_an_absent_proxy_is_counted_as_not_there() -> None:

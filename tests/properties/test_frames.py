@@ -46,6 +46,7 @@ from handover.messages import (
     StoredEntry,
     TransferDeclined,
     TransferRefused,
+    Trigger,
 )
 from node.peers.peers import (
     IntroductionMessage,
@@ -216,7 +217,7 @@ FROM_PEER = [
     Frozen(*NAMED, descriptor=DESCRIPTOR, cut={ORIGIN: 1}, chunks=1, oldest=1, next_number=2),
     TransferRefused(*NAMED, "no"),
     TransferDeclined(*NAMED, DeclineReason.OTHERS_ATTACHED),
-    HandoverOffer(SESSION, Epoch(1), "drain"),
+    HandoverOffer(SESSION, Epoch(1), Trigger.DRAIN),
     MoveRequest(SESSION, Epoch(1), PROXY),
     RelayUp("you#1/1", 1, b"x"),
     RelayDown("you#1/1", 1, b"x", 1),

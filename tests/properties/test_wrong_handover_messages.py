@@ -33,6 +33,7 @@ from handover.messages import (
     TransferDeclined,
     TransferMessage,
     TransferRefused,
+    Trigger,
     checksum,
 )
 from proxy.core import effects
@@ -255,7 +256,7 @@ def misfitting(phase: str, stage: Stage) -> st.SearchStrategy[FromPeer]:
     named = (SESSION, stage.transfer, stage.epoch)
     wrong: list[st.SearchStrategy[Any]] = [
         wrong_epochs.filter(lambda epoch: epoch < stage.epoch).map(
-            lambda epoch: HandoverOffer(SESSION, Epoch(epoch), "drain")
+            lambda epoch: HandoverOffer(SESSION, Epoch(epoch), Trigger.DRAIN)
         ),
     ]
     if phase == "nothing":
@@ -378,7 +379,7 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
     ("wrong epoch", "copying", YOU, lambda stage: Ready(SESSION, "t", Epoch(7), {})),
     ("wrong epoch", "nothing", YOU, lambda stage: Prepare(session=SESSION, transfer="t", epoch=Epoch(7))),
     ("wrong epoch", "frozen", YOU, lambda stage: Prepare(session=SESSION, transfer="u", epoch=Epoch(7))),
-    ("wrong epoch", "nothing", YOU, lambda stage: HandoverOffer(SESSION, Epoch(0), "drain")),
+    ("wrong epoch", "nothing", YOU, lambda stage: HandoverOffer(SESSION, Epoch(0), Trigger.DRAIN)),
     ("wrong epoch", "nothing", YOU, lambda stage: MoveRequest(SESSION, Epoch(7), YOU)),
     ("wrong sender", "copying", THEY, lambda stage: ChunkStored(SESSION, "t", stage.epoch, 1)),
     ("wrong sender", "copying", THEY, lambda stage: Prepare(session=SESSION, transfer="t", epoch=stage.epoch)),

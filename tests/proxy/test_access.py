@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from federation.ports import Claimed, OwnerChanged
-from handover.messages import ATTACH, DeclineReason, Prepare, TransferDeclined
+from handover.messages import DeclineReason, Prepare, TransferDeclined
 from proxy.clients import authorization
 from proxy.clients.authorization import MISSING, TOO_OFTEN, UNPROVEN
 from proxy.core import effects
@@ -491,7 +491,10 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
     harness.step(ClientDisconnected(1))
     harness.reload({SESSION: owner("me", 1)}, "other")
     prepare = Prepare(
-        session=SESSION, transfer="t", epoch=harness.engine.sessions[SESSION].epoch, reason=ATTACH, receiver="r"
+        session=SESSION,
+        transfer="t",
+        epoch=harness.engine.sessions[SESSION].epoch,
+        receiver="r",
     )
     harness.step(PeerSent(ProxyId("other"), prepare))
     sent = [send_peer.message for send_peer in harness.take_effects() if isinstance(send_peer, effects.SendPeer)]

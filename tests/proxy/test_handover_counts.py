@@ -15,12 +15,16 @@ from handover.messages import (
     StoredEntry,
     TransferDeclined,
     TransferRefused,
+    Trigger,
     checksum,
 )
 from proxy.core import effects
 from proxy.core.counters import Handover
 from proxy.core.inputs import LeaseLost, RegistryReported
-from proxy.core.transfer_record import TransferView
+from proxy.core.transfer_record import (
+    Cause,
+    TransferView,
+)
 from tests.helpers.engine_harness import SESSION, owner, row
 from tests.properties.test_wrong_handover_messages import (
     ENTRIES,
@@ -43,7 +47,10 @@ from tests.properties.test_wrong_handover_messages import (
     waiting,
 )
 from waypost.errors import StoreFailed
-from waypost.facts import Fact
+from waypost.facts import (
+    Fact,
+    TransferEnd,
+)
 
 TIMING = Timing()
 
@@ -81,7 +88,8 @@ def test_every_phase_of_a_handover_is_in_the_journal_when_it_begins(phase: str) 
 def test_a_handover_that_runs_is_shown_with_its_phase_and_counted_as_nothing(phase: str) -> None:
     stage = PHASES[phase]()
     shown = last(stage)
-    assert (shown.phase, shown.outcome, shown.cause, shown.trigger, shown.peer) == (phase, "", "", "attach", YOU)
+    assert (shown.phase, shown.outcome, shown.cause) == (phase, None, Cause.NONE)
+    assert (shown.trigger, shown.peer) == (Trigger.ATTACH, YOU)
     assert counted(stage) == []
 
 
@@ -259,11 +267,11 @@ ENDS = [
     ("end", "role", "outcome", "cause", "last_fact"), ENDS, ids=[f"{e[1]} {e[2]} {e[3]}" for e in ENDS]
 )
 def test_handover_is_counted_once_by_outcome_and_cause(
-    end: object, role: str, outcome: str, cause: str, last_fact: str
+    end: object, role: str, outcome: TransferEnd, cause: Cause, last_fact: str
 ) -> None:
     assert callable(end)
     stage = end()
-    assert counted(stage) == [Handover(role, "attach", outcome, cause)]
+    assert counted(stage) == [Handover(role, Trigger.ATTACH, outcome, cause)]
     assert words(stage)[-1] == last_fact
     shown = last(stage)
     assert (shown.phase, shown.outcome, shown.cause) == ("ended", outcome, cause)
@@ -282,9 +290,9 @@ def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None
 
 def test_free_text_reason_of_a_peer_is_counted_under_a_fixed_label() -> None:
     stage = PHASES["nothing"]()
-    right(stage, Prepare(session=SESSION, transfer="t", epoch=stage.epoch, reason="because of 4711"))
-    right(stage, Aborted(SESSION, "t", stage.epoch, "and of 4712"))
-    assert counted(stage) == [Handover("source", "other", "aborted", "target gave up")]
+    right(stage, Prepare(session=SESSION, transfer="t", epoch=stage.epoch, trigger=Trigger.DRAIN))
+    right(stage, Aborted(SESSION, "t", stage.epoch, "because of 4711"))
+    assert counted(stage) == [Handover("source", Trigger.DRAIN, TransferEnd.ABORTED, Cause.TARGET_GAVE_UP)]
 
 
 # ---------------------------------------------------------------- times and loads

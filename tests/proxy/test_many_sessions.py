@@ -140,7 +140,8 @@ def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
     last = name(3 * ACTIVATIONS_AT_ONCE - 1)
     harness.step(
         PeerSent(
-            YOU, Prepare(session=last, transfer="t", epoch=Epoch(1), reason="attach", receiver="r", incarnation="i")
+            YOU,
+            Prepare(session=last, transfer="t", epoch=Epoch(1), receiver="r", incarnation="i"),
         )
     )
     harness.run_effects()

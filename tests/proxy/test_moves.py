@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from federation.ports import DrainChanged, DrainRow, OwnerChanged
-from handover.messages import HandoverOffer, MoveRequest
+from handover.messages import (
+    HandoverOffer,
+    MoveRequest,
+    Trigger,
+)
 from proxy.core import effects
 from proxy.core.inputs import ClientConnected, ClientSent, PeerSent, RegistryReported
 from proxy.ownership.session_moves import GRACE_MS, OFFER_MS
@@ -46,7 +50,7 @@ def test_nothing_leaves_before_the_proxy_has_said_for_a_while_that_it_is_not_hea
     harness.pass_time(GRACE_MS - 1)
     assert offers(harness) == []
     harness.pass_time(1)
-    assert offers(harness) == [(YOU, HandoverOffer(SESSION, owner("me", 1).epoch, "drain"))]
+    assert offers(harness) == [(YOU, HandoverOffer(SESSION, owner("me", 1).epoch, Trigger.DRAIN))]
 
 
 def test_an_offer_that_led_to_nothing_is_made_again() -> None:
@@ -110,10 +114,10 @@ def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> 
 def test_proxy_answers_a_handover_offer_with_a_prepare() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 4)}, "you")
-    harness.step(PeerSent(YOU, HandoverOffer(SESSION, owner("you", 4).epoch, "drain")))
+    harness.step(PeerSent(YOU, HandoverOffer(SESSION, owner("you", 4).epoch, Trigger.DRAIN)))
     harness.run_effects()
     (prepare,) = [effect for effect in harness.pending if isinstance(effect, effects.SendPeer)]
-    assert (prepare.proxy, getattr(prepare.message, "reason", "")) == (YOU, "drain")
+    assert (prepare.proxy, getattr(prepare.message, "trigger", "")) == (YOU, Trigger.DRAIN)
     assert not [sending for sending in harness.sent if isinstance(sending[1], Attached)]
 
 

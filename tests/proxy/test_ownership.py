@@ -621,8 +621,8 @@ def test_owner_without_its_session_answers_session_lost_until_its_row_changes() 
         sent = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
         return [message for message in sent if isinstance(message, TransferRefused)]
 
-    harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t1", epoch=Epoch(4), reason="attach")))
-    harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t2", epoch=Epoch(3), reason="attach")))
+    harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t1", epoch=Epoch(4))))
+    harness.step(PeerSent(ProxyId("you"), Prepare(session=SESSION, transfer="t2", epoch=Epoch(3))))
     harness.run_effects()
     assert [refused.lost for refused in refusals()] == [True, False]
     harness.step(RegistryReported(OwnerChanged(SESSION, own_row.gone())))
@@ -849,7 +849,7 @@ def test_an_answer_about_a_copy_that_is_another_one_by_now_is_refused_and_counte
             lambda harness, _: harness.step(RegistryReported(OwnerChanged(SESSION, owner("you", 6)))),
         ),
     ],
-    ids=str,
+    ids=["another incarnation", "another attempt", "no lease", "another copy"],
 )
 def test_answer_to_an_acquisition_is_refused_by_name_and_counted(
     why: StaleReply, meanwhile: Callable[[EngineHarness, effects.ClaimRow], object]

@@ -13,6 +13,7 @@ from handover.messages import (
     RelayEnd,
     RelayUp,
     TransferDeclined,
+    Trigger,
 )
 from proxy.core import effects
 from proxy.core.inputs import PeerSent, RegistryReported
@@ -50,7 +51,7 @@ def asked(harness: EngineHarness) -> Prepare:
 
 def come_here(harness: EngineHarness) -> None:
     """The home gives the session away, to us."""
-    tell(harness, HandoverOffer(SESSION, owner("you", 3).epoch, "receivers"))
+    tell(harness, HandoverOffer(SESSION, owner("you", 3).epoch, Trigger.FOLLOW))
     prepare = asked(harness)
     named = (SESSION, prepare.transfer, prepare.epoch)
     tell(harness, Prepared(*named, descriptor=Descriptor(created_at={}, subscriptions=[], receivers={}), stored=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handover.messages import ATTACH, Prepare, TransferRefused
+from handover.messages import Prepare, TransferRefused
 from proxy.core.effects import SendPeer
 from proxy.core.inputs import PeerSent
 from proxy.core.takeover_backoff import TakeoverBackoff
@@ -59,7 +59,7 @@ def test_the_session_is_not_handed_over_back_and_forth() -> None:
     harness.pending.clear()
     you = ProxyId("you")
     harness.reload({}, "you")
-    prepare = Prepare(session=SESSION, transfer="t", epoch=Epoch(1), reason=ATTACH, receiver="r", incarnation="another")
+    prepare = Prepare(session=SESSION, transfer="t", epoch=Epoch(1), receiver="r", incarnation="another")
     harness.step(PeerSent(you, prepare))
     harness.run_effects()
     assert isinstance(harness.next(SendPeer).message, TransferRefused)

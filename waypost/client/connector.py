@@ -251,8 +251,9 @@ class Connector:
 
     def step(self, input: Input, now_ms: int) -> list[Effect]:
         """Handle one input; return the effects, to be performed in order. An input that does not fit the present state
-        has no effect, with two exceptions: a Lost always ends what the connector has, so it must be that of the present
-        connection, and an Opened after the connector has begun to close or was stopped is answered by Close.
+        has no effect, with two exceptions. A Lost ends what the connector has, so it must be that of the present
+        connection; one of an earlier search has no effect. And an Opened after the connector has begun to close, or was
+        stopped, is answered by Close.
 
         Args:
             input: what happened.
