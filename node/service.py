@@ -6,11 +6,13 @@ import asyncio
 import errno
 import logging
 import os
+import random
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -33,6 +35,7 @@ from node.startup.lock import claim_name
 from node.startup.open_files import clients_within, raise_limit
 from proxy.session.role import Role
 from waypost import cancellation
+from waypost.clock import full_jitter_ms
 from waypost.errors import (
     BadConfiguration,
     HistoryTruncated,
@@ -54,6 +57,8 @@ BACKLOG = 1024
 """Connections that the system keeps for the port until they are accepted."""
 EVERY_ADDRESS = ("", "::")
 """Hosts that stand for all addresses of this machine, of IPv4 and of IPv6."""
+STEADY_S = 30.0
+"""Time after which a node that ended had begun well, in seconds."""
 THREAD_TURN_S = 0.0005
 """Time for which the event loop keeps the interpreter while other threads want it, in seconds. SQLite gives it back for
 each row, and a loop that has much to do would keep it for Python's usual 5 ms each time: 200 rows a second is no store.
@@ -117,7 +122,8 @@ async def serve(
     """Run a node until `stop` is set, and then end it in order.
 
     A node whose site log was replaced, or has removed what was to be read next, or whose store is damaged, ends, and
-    another one begins at the same address: all that it knew may be wrong now, or not be enough.
+    another one begins at the same address: all that it knew may be wrong now, or not be enough. After the second one
+    that ends within STEADY_S seconds, each one waits longer before it begins, for 5 s at most.
 
     Args:
         started: called with the node's URL once its port listens, for the first node only.
@@ -133,7 +139,9 @@ async def serve(
             started(url)
         ports.append(port)
 
+    rng, short_lived = random.Random(), 0
     while True:
+        began_s = time.monotonic()
         try:
             await _serve_once(config, listens, stop, opened)
             return
@@ -147,6 +155,10 @@ async def serve(
             log.error("the store is not what was written; the proxy begins anew", error=str(error))
         # The clients come back to where they were.
         config = replace(config, port=ports[0])
+        short_lived = short_lived + 1 if time.monotonic() < began_s + STEADY_S else 0
+        if short_lived > 1:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), full_jitter_ms(short_lived, rng) / 1000)
 
 
 async def _serve_once(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from node.machines.journal_queue import JournalQueue
 from node.machines.lifecycle import Lifecycle
 from node.machines.runtime import Runtime, Stream
 from proxy.engine import Engine
+from tests.test_docs import SOURCES
 from waypost.client.connector import Connector
 from waypost.machine import Machine
 
@@ -38,6 +41,18 @@ def test_a_machine_is_stepped_with_an_input_and_the_time(machine: type[Machine[A
     assert list(inspect.signature(machine.step).parameters)[:3] == ["self", "input", "now_ms"]
     assert list(inspect.signature(machine.tick).parameters)[:2] == ["self", "now_ms"]
     assert list(inspect.signature(machine.next_deadline).parameters) == ["self"]
+
+
+def test_each_module_that_says_that_it_is_pure_is_in_the_contract_that_checks_it() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (pure,) = [contract["source_modules"] for contract in contracts if contract["name"].startswith("Pure rooms")]
+    says_so = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in SOURCES
+        if path.suffix == ".py" and re.search(r"\bPure[.:]", ast.get_docstring(ast.parse(path.read_text())) or "")
+    ]
+    assert len(says_so) > 30
+    assert [module for module in says_so if not any(f"{module}.".startswith(f"{room}.") for room in pure)] == []
 
 
 def test_no_pure_module_calls_a_clock() -> None:

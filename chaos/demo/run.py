@@ -310,7 +310,7 @@ class Demo:
 
 
 def _is_idle(status: dict[str, Any], marker: int) -> bool:
-    return bool(status["position"] > marker and status["unsettled"] == 0)
+    return bool(status["position"] > marker and status["unrecorded"] == 0)
 
 
 async def _until(when: float) -> None:

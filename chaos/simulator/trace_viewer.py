@@ -25,11 +25,13 @@ COLOURS = {
     "dormant": "#b9b9b9",
     "down": "#efb0b0",
     "stalled": "#e6cfe6",
-    "away": "#efb0b0",
+    "away": "#f7c7dc",
     "cut": "#f3c6a5",
     "full": "#e0b0c8",
     "slow": "#ece3b4",
 }
+EDGES = ("#1f5fa8", "#a8321f", "#1f8a4c", "#7a3fa8")
+"""Colours of epochs, in turn: the edge of a role's bar, and the number at its top."""
 FAULTY = ("down", "stalled", "away", "cut", "full", "slow")
 """What is wrong with a process, a log, a way or the registry: a band over the lane. The roles are bars in it."""
 EVERY_DAY = frozenset({"LinkRecords", "LinkAppended", "Acknowledge", "Acknowledged", "Deliver", "Attested", "Interest"})
@@ -44,7 +46,7 @@ svg .lane{stroke:#ddd}svg .name{font-weight:bold;font-size:13px}svg .time{fill:#
 svg .step text{font-weight:bold;fill:#7a4b00}svg .step rect{fill:#ffe9b8;opacity:.55}
 svg .wrong text{font-weight:bold;fill:#b00020}svg .wrong rect{fill:#ffc9c9}
 svg .arrow{stroke:#667;stroke-width:1;marker-end:url(#head)}svg .lost{stroke:#c33;stroke-dasharray:3 3}
-svg .say{fill:#556}svg .fault{fill:#8a3b1c;font-style:italic}svg .lost-name{fill:#c33}
+svg .epoch{font-weight:bold}svg .say{fill:#556}svg .fault{fill:#8a3b1c;font-style:italic}svg .lost-name{fill:#c33}
 .bad{color:#b00020;font-weight:bold}.good{color:#17642a;font-weight:bold}
 .key span{display:inline-block;padding:0 6px;margin:2px;border-radius:3px}
 .hide-every-day .every-day{display:none}
@@ -194,6 +196,13 @@ class _Drawing:
             f'fill="{COLOURS[span.condition]}" opacity="{0.35 if is_band else 1}">'
             f"<title>{escape(label)}, {span.from_ms} to {span.until_ms or 'the end'} ms</title></rect>"
         )
+        if span.epoch:
+            # Neighbouring epochs differ by their edge; the number stands where the bar begins.
+            edge = EDGES[span.epoch % len(EDGES)]
+            self._shapes.append(
+                f'<path d="M{x + 2} {top}V{max(bottom, top + 2)}" stroke="{edge}" stroke-width="3"/>'
+                f'<text class="epoch" x="{x - 4}" y="{top + 11}" text-anchor="end" fill="{edge}">e{span.epoch}</text>'
+            )
         if is_band:
             self._shapes.append(f'<text class="fault" x="{x + 20}" y="{top + 11}">{escape(label)}</text>')
 

@@ -163,7 +163,7 @@ def _status(node: Node) -> dict[str, Any]:
         "proxies": sorted(engine.env.cluster.proxies) if engine else [],
         "leading": node.leading,
         "tree": {"epoch": engine.state.tree.epoch, "links": engine.state.tree.edges} if engine else None,
-        "unsettled": node.unsettled,
+        "unrecorded": node.unrecorded,
         "sessions": len(engine.sessions) if engine else 0,
         "peer_bytes": node.peers.sent_bytes,
         "relayed": len(engine.dispatcher.relays.near) + len(engine.dispatcher.relays.far) if engine else 0,

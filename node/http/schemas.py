@@ -212,7 +212,7 @@ class Status(_Answer):
         proxies: the live proxies of the federation.
         leading: the neighbours whose link this proxy leads.
         tree: the dispatching tree in the site's log; null: there is none.
-        unsettled: how many things are not on record yet; 0: all is.
+        unrecorded: how many things are not on record yet; 0: all is.
         sessions: how many sessions have a copy here, served or not.
         peer_bytes: bytes that were sent to other proxies since the start.
         relayed: how many clients are relayed, from here or to here.
@@ -234,7 +234,7 @@ class Status(_Answer):
     proxies: list[str]
     leading: list[str]
     tree: Tree | None
-    unsettled: int
+    unrecorded: int
     sessions: int
     peer_bytes: int
     relayed: int

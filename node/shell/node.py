@@ -783,7 +783,7 @@ class Node:
             return await answered
 
     @property
-    def unsettled(self) -> int:
+    def unrecorded(self) -> int:
         """The number of things that are not on record yet; 0: all is.
 
         They are the sessions whose receivers have not been attested to have all since the last closing marker

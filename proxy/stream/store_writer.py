@@ -158,7 +158,7 @@ class StoreWriter:
         if state.version == self._kept_version or now_ms < self._state_at:
             return None
         self._kept_version = state.version
-        size = len(state.registered) + sum(len(asks.filters) for asks in state.neighbour_filters.values())
+        size = len(state.registered) + sum(len(known.filters) for known in state.neighbour_filters.values())
         self._state_at = now_ms + size * self._env.settings.bounds.site_state_ms_per_interest
         return state.snapshot()
 

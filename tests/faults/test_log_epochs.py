@@ -173,7 +173,7 @@ async def close(proxies: list[ProxyProcess]) -> None:
 
     def settled(proxy: ProxyProcess) -> bool:
         status = proxy.request("/v1/status")
-        return bool(status["position"] > markers[proxy.name] and status["unsettled"] == 0)
+        return bool(status["position"] > markers[proxy.name] and status["unrecorded"] == 0)
 
     for proxy_process in proxies:
         await until_seen(partial(settled, proxy_process), f"{proxy_process.name} has all on record")

@@ -19,7 +19,7 @@ from node import service
 from node.configuration.config import NodeConfig, load_config
 from node.http.server import Server
 from node.shell.node import Node
-from waypost.errors import Internal, Unreachable
+from waypost.errors import Internal, LogReplaced, Unreachable
 
 WAIT_S = 10
 
@@ -130,3 +130,28 @@ logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     assert "Invalid HTTP request received." in line
     assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", line)
     assert "warning" in line
+
+
+async def test_a_node_that_ends_again_and_again_right_after_its_start_begins_ever_more_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where whatever ended it stands, its proxy would keep a processor, and the log of its process would overflow."""
+    begun, stop, pauses = [], asyncio.Event(), []
+
+    async def fail(config: NodeConfig, started: Callable[[str, int], None], *_: object) -> None:
+        started("http://127.0.0.1:1", 1)
+        begun.append(config.port)
+        if len(begun) == 6:
+            stop.set()
+            return
+        raise LogReplaced("the log ends at 1, and was read up to 2")
+
+    def pause_ms(attempt: int, rng: object) -> int:
+        pauses.append(attempt)
+        return 1
+
+    monkeypatch.setattr(service, "_serve_once", fail)
+    monkeypatch.setattr(service, "full_jitter_ms", pause_ms)
+    await serve(configuration(tmp_path), stop)
+    assert pauses == [2, 3, 4, 5]
+    assert begun[1:] == [1] * 5

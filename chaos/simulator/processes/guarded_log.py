@@ -71,18 +71,19 @@ class GuardedLog:
 
     # ------------------------------------------------------------ procedures
 
-    def begin(self, then: Callable[[], None]) -> None:
+    def begin(self, on_done: Callable[[], None]) -> None:
         """Append the identity of the log, unless the log states it, and perform the kept appends once that was read.
 
         Args:
-            then: called when the log states its identity; never if the process ends, or restarts on a new log, before.
+            on_done: called when the log states its identity; never if the process ends, or restarts on a new log,
+                before.
         """
 
         def done(error: Unreachable | None) -> None:
             if error is not None:
-                self._node.schedule(AGAIN_MS, lambda: self.begin(then))
+                self._node.schedule(AGAIN_MS, lambda: self.begin(on_done))
                 return
-            then()
+            on_done()
             self._release_once_read()
 
         self._run(self.guard.begin(), done)
@@ -130,14 +131,14 @@ class GuardedLog:
 
         self._run(self.guard.compare(), done)
 
-    def raise_epoch(self, end: int | None, then: Callable[[], None]) -> None:
+    def raise_epoch(self, end: int | None, on_done: Callable[[], None]) -> None:
         """Have the registry enter the next log epoch, since the log is not what was read of it (handover rule 27).
 
         Args:
             end: the offset from which on the log was another one when that was noticed; None: where the log ends now.
-            then: called when the registry has done so, or does not answer; never if the process ends before.
+            on_done: called when the registry has done so, or does not answer; never if the process ends before.
         """
-        self._run(self.guard.raise_epoch(end), lambda error: then())
+        self._run(self.guard.raise_epoch(end), lambda error: on_done())
 
     def _run(self, procedure: Procedure, done: Callable[[Unreachable | None], None]) -> None:
         """Run a procedure; `done` follows, with the error of a part that did not answer."""
