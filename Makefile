@@ -6,7 +6,7 @@ JOBS ?= 4
 bin := .venv/bin
 uv := $(bin)/uv
 pure := tests/handover tests/matching tests/waypost tests/proxy $(addprefix tests/federation/test_, \
-	checkpoint_table.py dispatching_tree.py endpoints.py filter_requests.py forwarding_filter.py history.py journal_segments.py \
+	checkpoint_table.py dispatching_tree.py endpoints.py filter_exchange.py forwarding_filter.py history.py journal_segments.py \
 	link_endpoints.py link_receiver.py link_sender.py requested_filters.py site_state.py snapshot_chunks.py \
 	tree_change.py tree_keeper.py) tests/node/test_append_admission.py tests/node/test_forgotten_site.py \
 	tests/node/test_lease_keeper.py tests/node/test_watchdog.py \

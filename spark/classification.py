@@ -9,7 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark import doubt, ends, epochs, losses, obligations, owners, retries, sitelogs, unreported
+from spark import doubt, ends, epochs, loss_reasons, obligations, owners, retries, sitelogs, unreported
 from spark import journal as journals
 from spark.comparison import LOST, RETRIED, STRAY
 from spark.epochs import Epochs
@@ -92,7 +92,7 @@ def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame
         parts.append(epochs.lost(evidence.records.sparkSession, evidence.epochs))
     if LOST in second_looks:
         horizons = sitelogs.horizon(evidence.records)
-        parts.append(losses.losses(evidence.judged, evidence.journal, horizons, evidence.owing))
+        parts.append(loss_reasons.losses(evidence.judged, evidence.journal, horizons, evidence.owing))
     if STRAY in second_looks:
         parts.append(_of_strays(evidence))
     if RETRIED in second_looks:
@@ -119,7 +119,7 @@ def with_unreported(evidence: Evidence) -> DataFrame:
 def _of_journal(evidence: Evidence) -> list[DataFrame]:
     journal, dropped = evidence.journal, sitelogs.expired_incarnations(evidence.records)
     return [
-        losses.gaps(journal),
+        loss_reasons.gaps(journal),
         owners.stale_epochs(journal),
         owners.unowned_deliveries(journal, dropped),
         owners.deliveries_beyond_cuts(journal),

@@ -19,7 +19,7 @@ R     of the `unsubscribed` facts. An origin that they do not name was not reach
 The receivers of a session are those that attached, received or drained. One whose every `attached` fact reports a
 frontier is owed nothing at or below the lowest of them: it came later, or had that already. A registered receiver is
 owed what lies above its registration; of one that was registered again, only the last registration is judged. One that
-left for good is owed no more than it was drained of (:mod:`spark.losses`).
+left for good is owed no more than it was drained of (:mod:`spark.loss_reasons`).
 """
 
 from __future__ import annotations

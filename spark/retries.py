@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark import epochs, losses, obligations
+from spark import epochs, loss_reasons, obligations
 from spark.comparison import RETRIED
 from spark.finding import findings
 from spark.obligations import KEY, RECEIVER
@@ -43,7 +43,7 @@ def retries(
     looked = late.join(_first_copies(late, rows, truth, wanted), on=KEY, how="left")
     first = {"origin": F.col("first_copy.origin"), "offset": F.col("first_copy.offset")}
     missed = looked.where(F.col("first_copy").isNotNull()).withColumns(first).select(*KEY).distinct()
-    excused = losses.excuses(missed, journal, owing(missed)).select(
+    excused = loss_reasons.excuses(missed, journal, owing(missed)).select(
         *(F.col(name).alias(f"x_{name}") for name in KEY), F.lit(True).alias("is_excused")
     )
     same_key = [F.col(f"x_{name}") == F.col(name) for name in RECEIVER]

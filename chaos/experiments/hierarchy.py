@@ -20,7 +20,7 @@ from unittest import mock
 import msgspec
 
 from federation.links.bounds import LinkBounds
-from federation.links.filter_requests import FilterRequester, request_of
+from federation.links.filter_exchange import FilterRequester, request_of
 from federation.site import requested_filters
 from federation.site.state import SiteState
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from federation.links.bounds import LinkBounds
 from federation.links.effects import Ended, EnteredTree, FindFirst, LinkEffect, Resign, SeenBeyond, SendNeighbour
-from federation.links.filter_requests import FilterInstaller, request_of
+from federation.links.filter_exchange import FilterInstaller, request_of
 from federation.links.forwarding_filter import Position, PositionIndex
 from federation.links.inputs import (
     LinkEffectCompleted,

@@ -49,7 +49,7 @@ from typing import NamedTuple, TypeVar
 
 from federation.links.bounds import LinkBounds
 from federation.links.effects import AppendRecords, Elect, FindEnd, Resign, SendNeighbour
-from federation.links.filter_requests import FilterRequester
+from federation.links.filter_exchange import FilterRequester
 from federation.links.link_lease import LinkLease
 from federation.links.neighbour_proxies import NeighbourProxies
 from federation.links.output import LinkOutput

@@ -11,7 +11,7 @@ import structlog
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, dependency_of
 from node.health.rate_limited_log import RateLimitedLog
-from node.peers.catch_up import History, Requests
+from node.peers.history_requests import History, Requests
 from node.peers.remote_changelogs import RemoteChangelogs
 from node.security.password_hasher import Passwords
 from node.security.tls import credentials_of

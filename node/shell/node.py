@@ -49,8 +49,8 @@ from node.machines.append_admission import AppendCompleted
 from node.machines.lifecycle import LeaseEffect, LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
 from node.machines.log_guard import LogGuard
 from node.machines.runtime import Begin, Broke, Runtime, RuntimeEffect, Stream
-from node.peers.catch_up import Requests
 from node.peers.directory import NodeDirectory
+from node.peers.history_requests import Requests
 from node.peers.peers import PeerMessage, Peers
 from node.peers.routes import Routed
 from node.resources.client_shares import ClientShares

@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from proxy.clients.access_control import AccessControl
+from proxy.clients.access_changes import AccessControl
 from proxy.clients.durable_reply import when_durable
 from proxy.clients.subscribe import Subscriptions
 from proxy.core.environment import Environment

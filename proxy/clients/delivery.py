@@ -133,7 +133,7 @@ class DeliveryHandler:
 
     def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
         receiver.window.begin_wait()
-        connection, after, upto = receiver.connection, receiver.window.sent, session.entries.evicted_number
+        connection, after, upto = receiver.connection, receiver.window.sent, session.entries.unloaded_number
 
         def on_done(answer: list[Entry] | WaypostError) -> None:
             if receiver.connection != connection or receiver.window.sent != after:

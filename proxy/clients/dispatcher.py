@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from handover.acquisition_inputs import Reason
-from proxy.clients.access_control import AccessControl
+from proxy.clients.access_changes import AccessControl
 from proxy.clients.admin import Administration
 from proxy.clients.attach import AttachHandler
 from proxy.clients.authorization import Authorizer

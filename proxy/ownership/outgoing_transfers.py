@@ -450,15 +450,15 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
     def _load(self, outgoing: Outgoing, session: Session, after: int, limit: int) -> None:
         """Read the next chunk from the store; what of it is in memory now may not be there yet."""
         outgoing.loading = True
-        sent, evicted = outgoing.sent, session.entries.evicted_number
-        rest = session.entries.after(evicted, max(0, after + limit - evicted)) or []
+        sent, unloaded = outgoing.sent, session.entries.unloaded_number
+        rest = session.entries.after(unloaded, max(0, after + limit - unloaded)) or []
 
         def on_done(answer: list[Entry] | WaypostError) -> None:
             outgoing.loading = False
             if self._is_stale(outgoing) or outgoing.machine.over or isinstance(answer, WaypostError):
                 return
             if outgoing.sent == sent:
-                stored = [entry for entry in answer if entry[0] <= evicted]
+                stored = [entry for entry in answer if entry[0] <= unloaded]
                 self._send_chunk(outgoing, session, after + limit, stored + rest)
             self._copy_on(outgoing)
 

@@ -8,7 +8,7 @@ handover and means nothing outside the session. Numbers ascend, and may have hol
 (non-destructive receipt; a receiver's cursor: proxy/session/receivers.py). Entries that are stored durably leave memory
 past a bound, and are read back from the store when a receiver gets there. So there are three numbers behind the next
 one: all below `first_number` are with everybody, all up to `saved_number` are in the store, and those above
-`evicted_number` are in memory.
+`unloaded_number` are in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MessageQueue:
         self.first_number = 1
         self.saved_number = 0
         """Entries up to this one are in the store."""
-        self.evicted_number = 0
+        self.unloaded_number = 0
         """Entries up to this one are to be read from the store, those above it are in memory."""
         self._in_memory: list[Entry] = []
         self._bytes = 0
@@ -88,7 +88,7 @@ class MessageQueue:
         An empty list means that there are no entries above `number`.
         """
         number = max(number, self.first_number - 1)
-        if number < self.evicted_number:
+        if number < self.unloaded_number:
             return None
         index = self._index_of(number)
         return self._in_memory[index : index + limit]
@@ -141,7 +141,7 @@ class MessageQueue:
         it on a new queue: entries in memory are not dropped.
         """
         self.first_number, self.next_number = first, following
-        self.saved_number = self.evicted_number = following - 1
+        self.saved_number = self.unloaded_number = following - 1
 
     # ------------------------------------------------------------ the store
 
@@ -171,5 +171,5 @@ class MessageQueue:
         self.saved_number = max(self.saved_number, number)
         surplus = min(len(self._in_memory) - keep, self._index_of(self.saved_number))
         if surplus > 0:
-            self.evicted_number = self._in_memory[surplus - 1][0]
+            self.unloaded_number = self._in_memory[surplus - 1][0]
             self._drop(surplus)

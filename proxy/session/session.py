@@ -458,7 +458,7 @@ class Session:
         if self.queue_limits is None:
             return
         self.queue_limits.discarding.update(discarding)
-        if self.entries.evicted_number < self.entries.first_number:
+        if self.entries.unloaded_number < self.entries.first_number:
             self.queue_limits.prepend(map(self.queue_limits.measure, self.entries.in_memory), self.entries.first_number)
 
     def remove_entries(self, numbers: Iterable[int]) -> None:

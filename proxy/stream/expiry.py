@@ -1,4 +1,5 @@
-"""Expiry of stored entries: ages are noted, times to live end, and entries that no subscription holds any more go.
+"""Expiry of stored entries: ages are noted, times to live end, and entries that no subscription holds any more go. What
+the times and counts are, `proxy/session/retention.py` decides.
 
 Sessions without an attached receiver, and registrations of receivers that are away, expire here as well. Their clock
 stands still while the session is not served, and while a transfer runs (failures, F33).
@@ -108,19 +109,19 @@ class Expiry:
                 return
             leaving = {*session.retention.leaving_one_by_one}
             stored = [
-                entry for entry in answer if entry[0] <= session.entries.evicted_number and entry[0] not in leaving
+                entry for entry in answer if entry[0] <= session.entries.unloaded_number and entry[0] not in leaving
             ]
             found.extend(map(queue_limits.measure, stored))
             last = answer[-1][0] if answer else after
-            if last < session.entries.evicted_number and (answer or session.entries.evicted_number > upto):
+            if last < session.entries.unloaded_number and (answer or session.entries.unloaded_number > upto):
                 self._count(session, queue_limits, last, found)
                 return
             self._counting.discard(session.id)
-            in_memory = session.entries.after(session.entries.evicted_number, session.entries.last_number) or []
+            in_memory = session.entries.after(session.entries.unloaded_number, session.entries.last_number) or []
             queue_limits.prepend([*found, *map(queue_limits.measure, in_memory)], session.entries.first_number)
             self.bound(session)
 
-        upto = session.entries.evicted_number
+        upto = session.entries.unloaded_number
         self._output.emit(LoadEntries(session.id, after, READ_AHEAD, on_done))
 
     def resume(self, session: Session) -> None:

@@ -256,14 +256,14 @@ def test_queue_limits_are_part_of_a_session_and_only_an_administrator_changes_th
     assert session.queue == Queue(2)
 
 
-def test_evicted_entries_are_loaded_and_counted_before_any_is_discarded() -> None:
+def test_entries_on_disk_are_loaded_and_counted_before_any_is_discarded() -> None:
     harness = bounded(UNBOUNDED)
     harness.engine.env.settings = replace(harness.engine.env.settings, bounds=EngineBounds(queue_in_memory=1))
     take(harness, 1, 2, 3, 4)
     harness.pass_time(300)
     harness.complete_writes()
     session = harness.engine.sessions[SESSION]
-    assert session.entries.evicted_number == 3
+    assert session.entries.unloaded_number == 3
     in_store = [entry(number) for number in (1, 2, 3)]
     harness.send(
         2,

@@ -183,14 +183,14 @@ def test_unacknowledged_backlog_of_one_persistent_receiver_is_stored() -> None:
     assert stored(harness) == [1, 2, 3]
 
 
-def test_best_effort_entries_evicted_from_memory_are_stored() -> None:
+def test_best_effort_entries_that_leave_memory_are_stored() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     harness.engine.env.settings = replace(harness.engine.env.settings, bounds=EngineBounds(queue_in_memory=3))
     publish(harness, 1, 2, 3, 4, 5)
     assert stored(harness) == [1, 2]
     publish(harness, 6)
     assert stored(harness) == [3]
-    assert harness.engine.sessions[SESSION].entries.evicted_number == 3
+    assert harness.engine.sessions[SESSION].entries.unloaded_number == 3
     assert delivered(harness.received(11)) == [1, 2, 3, 4, 5, 6]
 
 

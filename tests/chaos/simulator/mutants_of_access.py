@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from proxy.clients.access_control import AccessControl
+from proxy.clients.access_changes import AccessControl
 from proxy.clients.authorization import Admitted, Authorizer
 from proxy.session.session import Session
 from tests.chaos.simulator.mutation import Mutant, replaced

@@ -13,7 +13,7 @@ import msgspec
 from chaos.simulator.environment.fake_backends import PlainChangelog
 from federation.links import forwarding_filter
 from federation.links.endpoints import LinkEndpoints
-from federation.links.filter_requests import FilterRequester
+from federation.links.filter_exchange import FilterRequester
 from federation.links.forwarding_filter import ForwardingFilter
 from federation.links.link_receiver import LinkReceiver
 from federation.messages import LinkRecord, LinkRecords

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from federation.links.filter_requests import FilterRequester
+from federation.links.filter_exchange import FilterRequester
 from federation.messages import LinkWants
 from federation.site.requested_filters import RequestChanges, RequestedFilters
 from federation.site.state import SiteState

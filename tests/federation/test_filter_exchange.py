@@ -11,7 +11,7 @@ import pytest
 
 from federation.links.bounds import LinkBounds
 from federation.links.effects import AppendRecords, LinkEffect
-from federation.links.filter_requests import FilterInstaller, FilterRequester, request_of
+from federation.links.filter_exchange import FilterInstaller, FilterRequester, request_of
 from federation.links.output import LinkEvent, RequestAnswered
 from federation.messages import LinkWants
 from federation.site.neighbour_filters import NeighbourFilters, digest_of
