@@ -210,6 +210,79 @@ def test_names_in_docstrings_of_code_are_names_of_that_code() -> None:
     assert stale == {}
 
 
+ROLE = re.compile(r":(?:meth|func|class|data|attr|exc):`~?([\w.]+)`")
+
+
+def scopes(source: Path) -> Iterator[tuple[str, str]]:
+    """Yield each docstring and description of a module, with the name of the class around it, or ""."""
+    for node in nodes(source):
+        around = node.name if isinstance(node, ast.ClassDef) else ""
+        if isinstance(node, ast.ClassDef | ast.Module):
+            yield ast.get_docstring(node) or "", around
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield ast.get_docstring(inner) or "", around
+                elif isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant):
+                    yield str(inner.value.value), around
+
+
+@cache
+def classes() -> dict[str, list[type]]:
+    """Return the classes of all rooms by their names."""
+    found: dict[str, list[type]] = {}
+    for room in ROOMS:
+        package = importlib.import_module(room)
+        for module in pkgutil.walk_packages(package.__path__, f"{room}."):
+            if not module.name.endswith("__main__"):
+                for kind in vars(importlib.import_module(module.name)).values():
+                    if isinstance(kind, type) and kind.__module__ == module.name:
+                        found.setdefault(kind.__name__, []).append(kind)
+    return found
+
+
+def attribute(owner: object, part: str) -> object:
+    """Return what an attribute of a class or module is, or that it is one; None: there is none."""
+    kinds = owner.__mro__ if isinstance(owner, type) else (owner,)
+    noted = {field for kind in kinds for field in getattr(kind, "__annotations__", {})}
+    made = [vars(kind).get("__init__") for kind in kinds if isinstance(owner, type)]
+    assigned = any(part in getattr(getattr(maker, "__code__", None), "co_names", ()) for maker in made)
+    found: object = getattr(owner, part, None)
+    return found if found is not None else (part if hasattr(owner, part) or part in noted or assigned else None)
+
+
+def is_there(target: str, module: object, around: str) -> bool:
+    """Tell whether a role in a docstring names something that there is."""
+    parts = target.split(".")
+    starts = [getattr(module, around, None), module, *classes().get(parts[0], ())]
+    for start in starts:
+        found: object = start
+        for part in parts[start in classes().get(parts[0], ()) :]:
+            found = attribute(found, part)
+        if found is not None:
+            return True
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        for part in parts[cut:]:
+            found = attribute(found, part)
+        return found is not None
+    return False
+
+
+def test_each_role_in_a_docstring_names_something_that_there_is() -> None:
+    sources = [path for path in SOURCES if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ROOMS]
+    stale = []
+    for path in sources:
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        roles = [(target, around) for text, around in scopes(path) for target in ROLE.findall(text)]
+        if roles and not module.endswith("__main__"):
+            there = importlib.import_module(module)
+            stale += [f"{name(path)}: {target}" for target, around in roles if not is_there(target, there, around)]
+    assert sorted(set(stale)) == []
+
+
 def test_no_module_gives_one_name_two_values() -> None:
     """The second one would be the value of both, without a word."""
     twice = {}

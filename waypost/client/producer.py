@@ -12,6 +12,6 @@ from waypost.client.client import Client
 
 
 class Producer(Client):
-    """A client that publishes, and may ask for interest (:meth:`quench`); made by :func:`produce`. It has no
+    """A client that publishes, and may ask for interest (:meth:`quench`); made by :func:`waypost.produce`. It has no
     subscriptions.
     """

@@ -41,7 +41,7 @@ MAX_ITEMS = 1 << 31
 
 
 class Receiver(Client):
-    """One receiver of a session, made by :func:`attach`; it may publish, too.
+    """One receiver of a session, made by :func:`waypost.attach`; it may publish, too.
 
     It follows a session that moves, and drops duplicates. Arguments as of :class:`Client`.
     """
@@ -259,7 +259,7 @@ class Receiver(Client):
 
     @property
     def state(self) -> ReceiverState:
-        """The receiver's position in its session, for a later :func:`attach`. The object changes in place until the
+        """The receiver's position in its session, for a later :func:`waypost.attach`. The object changes in place until the
         receiver is closed.
         """
         return self._protocol.state

@@ -23,7 +23,7 @@ def fold_or_refuse(tree: Node, text: str) -> Node:
     """Return the tree with its constant parts computed.
 
     Args:
-        tree: checked (:func:`check`).
+        tree: checked (:func:`waypost.subscription.check.check`).
         text: the source, for the error.
 
     Raises:
