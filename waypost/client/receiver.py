@@ -259,8 +259,8 @@ class Receiver(Client):
 
     @property
     def state(self) -> ReceiverState:
-        """The receiver's position in its session, for a later :func:`waypost.attach`. The object changes in place until the
-        receiver is closed.
+        """The receiver's position in its session, for a later :func:`waypost.attach`. The object changes in place until
+        the receiver is closed.
         """
         return self._protocol.state
 
