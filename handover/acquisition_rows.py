@@ -46,7 +46,7 @@ def dormant_input(
     if row is None or is_row_before_copy(epoch, proxy, row):
         if was_served:
             return CopyToActivate(row)
-        # Whoever took it over since may live, and corrects the row; or has died, and a changelog says so.
+        # A later owner may live, and corrects the row; or it has died, and a changelog says so.
         return CopyToCheck(row) if is_final else ROLLED_BACK
     # A copy of an earlier generation is none of this session, though both are ours (handover rule 22).
     if row.proxy == proxy and not row.is_later_generation_than(epoch):

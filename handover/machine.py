@@ -280,7 +280,7 @@ class TransferMachine(TimedMachine[InputT | Retry, EffectT], Generic[InputT, Eff
         """
         before = self.state
         effects = super().step(input, now_ms)
-        # What a row has nothing to do for is no progress, whatever it is: it must not put off what is due.
+        # An input whose row does nothing is no progress: it must not put off what is due.
         if self.state is before and effects and isinstance(input, self.progress):
             self.rearm(now_ms)
         return effects

@@ -223,7 +223,7 @@ TABLE: Table = _before_staging() | {
     (_T.STAGING, Retry): ((), _T.STAGING),
     (_T.STAGING, Deadline): ((), _T.STAGING),
     (_T.STAGING, OwnerUnchanged): ((), _T.STAGING),
-    # What an earlier transfer claimed, in the end: ours commits over the same row.
+    # An earlier transfer's claim was applied in the end: ours commits over the same row.
     (_T.STAGING, OwnedByUs): ((), _T.STAGING),
     (_T.STAGING, OwnedByOther): ((Discard,), _T.ENDED),
     (_T.STAGING, StoreFailed): ((SendAborted, Discard), _T.ENDED),

@@ -70,14 +70,14 @@ def set_up_logging(*, json: bool) -> None:
     above.
     """
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
-    # What is not there we say ourselves, once; aiokafka says it some hundred times a second.
+    # The proxy names an absent broker itself, once; aiokafka does so some hundred times a second.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     announcement: list[Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
-    # What the libraries say, the web server and asyncio above all, comes as our own lines do, with its time.
+    # Lines of libraries, of the web server and asyncio above all, come as our own do, with their time.
     output = cast(TextIO, LogOutput(sys.stderr))
     libraries = logging.StreamHandler(output)
     libraries.addFilter(RepeatedLines(time.monotonic))

@@ -63,7 +63,7 @@ def _of_copies(engine: Engine) -> Iterator[Waiting]:
         if outgoing.machine.state in (SourceState.COPYING, SourceState.WAITING):
             yield "copy", outgoing.sent - outgoing.acknowledged, bounds.chunk_window
     for incoming in engine.transfers.targets.running.values():
-        # What an earlier transfer brought may wait for the disk too: no chunk of this one is acknowledged before that.
+        # Entries of an earlier transfer may wait for the disk too: no chunk of this one is acknowledged before that.
         all_acknowledged = 0 < incoming.acknowledged == incoming.chunks
         if incoming.shadow is not None and incoming.machine.state is TargetState.SHADOWING and all_acknowledged:
             yield (

@@ -171,7 +171,7 @@ def _log_epoch_at(path: Path, offset: int) -> int:
     for _, data in _rows(path, f"{wanted} AND offset <= ? ORDER BY offset DESC LIMIT 1", offset):
         return _begun(data).log_epoch
     for _, data in _rows(path, f"{wanted} AND offset > ? ORDER BY offset LIMIT 1", offset):
-        # What named the log epoch first may be gone from the log's beginning.
+        # The record that named the log epoch first may be gone from the log's beginning.
         if _begun(data).again:
             return _begun(data).log_epoch
     return 1

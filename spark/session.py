@@ -32,7 +32,7 @@ SMALL_ROWS = 50_000
 ROWS_A_PARTITION = 250_000
 _FOR_A_SMALL_RUN = {
     "spark.sql.shuffle.partitions": "1",
-    # What is in one partition needs no shuffle; Spark, which cannot know the size of what is kept, would shuffle it.
+    # A frame of one partition needs no shuffle; Spark, which cannot know the size of cached frames, would shuffle it.
     "spark.sql.defaultSizeInBytes": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.enabled": "false",

@@ -94,7 +94,7 @@ def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T
     try:
         return decoder.decode(frame)
     except msgspec.ValidationError as error:
-        # What is quoted in it may be of several lines; an error is one.
+        # The quoted text may have several lines; an error is one.
         reason, _, path = " ".join(str(error).split()).partition(" - at `")
         raise BadMessage(reason, field=_named(path.rstrip("`"), frame, decoder)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -269,7 +269,7 @@ class _Run:
         """Let the nodes stand still until all is delivered that is owed."""
         self._plain.halt()
         self._reach()
-        # What was published last is acknowledged by then.
+        # The last publish is acknowledged by then.
         for _ in range(ACKNOWLEDGED_MS // LOOK_MS):
             self.world.run(LOOK_MS)
             self._look()

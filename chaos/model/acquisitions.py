@@ -256,7 +256,7 @@ class Acquisitions:
         proxy, copy = world.proxies[index], world.proxies[index].copy
         if copy is not None:
             copy = copy._replace(role=ORPHAN if copy.role == ORPHAN else DORMANT, was_served=False)
-        # What was asked of the registry may still be done; nobody hears of it.
+        # The registry may still do what was asked of it; nobody hears of that.
         return _put(world, index, Proxy("down", proxy.lease, copy, None, _stale(proxy.asked)))
 
     def _start(self, world: World, index: int) -> World:

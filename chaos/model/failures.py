@@ -49,7 +49,7 @@ def fence(setup: Setup, state: State, index: int) -> State | None:
     state = change(state, index, proxy._replace(status="fenced", out=None, into=None))
     claim = proxy.claim
     if claim is not None and (claim.transfer or "LEASE" not in setup.off):
-        # What was asked for under one lease is not taken under the next.
+        # An answer to a question under one lease is not taken under the next.
         state = orphaned(state, index)
     copy = proxy.copy
     if copy is not None and copy.role == "SHADOW":

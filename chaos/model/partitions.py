@@ -161,7 +161,7 @@ class Partitions:
             kind = "passed" if plane.filter is None else "forwarded"
             sent = plane._replace(sent=plane.sent + 1, log=(*plane.log, Entry(kind, plane.sent)))
             yield f"{plane.sent} is {kind}", _with_plane(state, number, sent)
-        # What the source reads once it is frozen changes nothing.
+        # A frozen source's reads change nothing.
         readers = (
             ((SOURCE, "the source"), (TARGET, "the target")) if state.phase == SHADOWING else ((TARGET, "the target"),)
         )

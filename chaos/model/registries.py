@@ -150,7 +150,7 @@ class Registries:
                 yield "writes the row into its own registry", self._moved(frozen, side)
             yield "commits a handover", self._claimed(frozen, side, registry, Row(side, row.epoch + 1))
         if "STAYS" in self.without and state.rows[1 - registry].owner >= 0 and row.owner != side:
-            # What is in its own registry counts for it, whatever the other one has.
+            # The rows of its own registry count for it, whatever the other one has.
             yield "serves by its own registry's row", self._claimed(state, side, side, Row(side, row.epoch + 1))
 
     def _claimed(self, state: State, side: int, registry: int, row: Row) -> State:

@@ -303,12 +303,12 @@ class World(Environment):
     def _end_is_lost(self, site: SiteId, count: int) -> None:
         log, row = self.logs[site], self.registry.site_logs[site]
         reported_below = row.seen + 1 if log_epoch_of(log.origin) == row.log_epoch else 0
-        # Who it is stands in its first record: an empty log is refused.
+        # The identity of a log stands in its first record: an empty log is refused.
         count = max(0, min(count, len(log) - log.first - 1))
         if log.seen_below > max(reported_below, len(log) - count) or log.away_until > self.clock.time_ms:
             self.note(f"the log of {site} is back", narrate=True, by=log_lane(site))
             return
-        # What it loses may have been appended in several log epochs.
+        # The lost records may have been appended in several log epochs.
         origins = {offset: log.origin_at(offset) for offset in range(len(log) - count, len(log))}
         seen_below = log.seen_below
         for offset, record in log.lose_end(count):

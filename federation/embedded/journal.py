@@ -144,7 +144,7 @@ class EmbeddedJournal:
         if self._segments.rotation.is_on and not self._segments.number:
             earlier = _put_aside(self.path)
             number = max(earlier, default=0)
-            # What stood in the parts before, the last of them says at its beginning.
+            # The last part says at its beginning what stood in the parts before.
             last = self.path if self.path.exists() else earlier.get(number)
             if last is not None:
                 self._segments.found(number, _facts_of(last), time.monotonic())

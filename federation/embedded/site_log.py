@@ -160,7 +160,7 @@ def _append(connection: sqlite3.Connection, appends: list[list[bytes]]) -> list[
         offsets.append(range(end, end + len(blobs)))
         end += len(blobs)
     rows = enumerate((blob for blobs in appends for blob in blobs), start)
-    # What stands behind the end was put there by damage, and would be in the way.
+    # Bytes behind the end were put there by damage, and would be in the way.
     connection.execute("DELETE FROM log WHERE offset >= ?", (start,))
     connection.executemany(
         "INSERT INTO log (offset, record, place) VALUES (?, ?, ?)",

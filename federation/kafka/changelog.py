@@ -223,7 +223,7 @@ class KafkaChangelog(Handle):
             except HistoryTruncated:
                 pass
             except LogReplaced:
-                # What is remembered of it hides what it lacks.
+                # The table of the former topic hides what this one lacks.
                 self._table, self._site = CheckpointTable(), SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
                 # At once: whoever asks meanwhile waits until the table has what there is.
                 self._position = 0

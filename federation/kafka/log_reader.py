@@ -215,7 +215,7 @@ class LogReader:
             try:
                 await self.interruption.wait_resumed()
                 async with AsyncExitStack() as stack:
-                    # What follows is the look for which it was asked, also if nothing can be fetched then.
+                    # The comparison that was asked for follows, also if nothing can be fetched then.
                     self._must_recheck = False
                     if last is not None:
                         await self._compare(last)

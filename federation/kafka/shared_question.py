@@ -30,7 +30,7 @@ class SharedQuestion(Generic[T]):
         """
         if self._next is None:
             self._next = asyncio.create_task(self._ask_after(self._asked))
-            # Whoever waited for it may have given up.
+            # The caller that waited for it may have given up.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._next)
 

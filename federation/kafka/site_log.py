@@ -120,7 +120,7 @@ class KafkaSiteLog(Handle):
         nothing.
         """
         await self._interruption.wait_interrupted()
-        # What is looked at without a connection may be lost before there is one, and nobody would notice.
+        # An end that was found without a connection may be lost before there is one, and nobody would notice.
         await self._appends.connected()
 
     def resume(self) -> None:

@@ -175,7 +175,7 @@ class TreeKeeper:
     def _pause_ms(self, failed: Collection[Edge], since_ms: int) -> int:
         if not failed:
             return JOIN_MS
-        # What an operator has changed is followed at once: a link was removed, or would pass something on at a leaf.
+        # An operator's change is followed at once: a link was removed, or would pass something on at a leaf.
         is_changed = [
             len(self._directions(edge)) == 2 or (edge in self._links and self._links[edge].removed) for edge in failed
         ]
@@ -195,7 +195,7 @@ class TreeKeeper:
         """Look for a better tree, emit its claim in the registry, and emit the append of the registry's tree to the
         log, each if due at `now_ms`.
         """
-        # What is claimed is what is wanted by all that was reported.
+        # The claimed tree is the one that follows from all that was reported.
         if self._look_ms != NEVER and now_ms >= min(self._look_ms, self._claim_ms):
             self._look(now_ms)
         if now_ms >= self._claim_ms and self._wanted is not None:

@@ -53,7 +53,7 @@ class HistoryAnswer:
         begins = [
             ended_origin.begins for ended_origin in state.ended.values() if ended_origin.following == wanted.origin
         ]
-        # What the log has below belongs to the origin before.
+        # Records of the log below belong to the origin before.
         self._through = max([wanted.after, *(min(begin, wanted.upto) for begin in begins)])
         self._first_kept = 0
         self._damaged: list[tuple[int, int]] = []
@@ -157,7 +157,7 @@ class HistoryAnswer:
         """Return the message for the requester; call it once :attr:`wanted_from` and :attr:`mark` are None."""
         wanted, through, lost_above = self._wanted, self._through, None
         if self._end is not None and through >= min(self._end, wanted.upto) and wanted.upto > self._end:
-            # What lay beyond the end is nobody's any more.
+            # Records beyond the end belong to no origin any more.
             through, lost_above = wanted.upto, max(self._end, wanted.after)
         return CaughtUp(
             request=wanted.request,

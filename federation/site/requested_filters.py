@@ -165,7 +165,7 @@ class RequestedFilters:
         self._detach(expression, row.cover, 1 + carried)
         if len(below) + len(self._covered.get(row.cover, ())) > MAX_COVERED:
             return self._uncovered(below)
-        # What covers an expression covers what that covered.
+        # An expression that covers another one covers what that covered.
         for uncovered in sorted(below):
             self._attach(uncovered, row.cover)
         return set()

@@ -12,7 +12,7 @@ def main() -> None:
     """Run the command that the process's arguments name, and end the process with its exit status
     (:data:`node.cli.app.STATUSES`).
     """
-    # Who started this process may have Ctrl-C ignored: then it stays so.
+    # The parent of this process may have had Ctrl-C ignored: then it stays so.
     is_heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_heeded:
         # In the middle of an import it would be told by a traceback, in the words of whatever is being imported.

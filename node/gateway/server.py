@@ -298,7 +298,7 @@ class Peer:
         if len(SESSIONS + peer) > MAX_ID_LENGTH:
             raise BadMessage(f"an id has {MAX_ID_LENGTH - len(SESSIONS)} characters at most", field="Peer")
         if leased.get(peer, self) is not self or (peer not in leased and len(leased) >= settings.peers):
-            # Whoever has the lease keeps it until it ends, or its connection does.
+            # The holder of the lease keeps it until it ends, or its connection does.
             await self._send_lease(LeaseMessageType.LEASE_CANCELLED)
             return
         leased[peer], self.id = self, peer
@@ -332,7 +332,7 @@ class Peer:
                     for received in batch:
                         if self._subscription in received.subscriptions:
                             await self._pass(received)
-                    # What came back went behind all of it.
+                    # Messages that came back went behind all of it.
                     await (await self._connection.ping())
                 receiver.acknowledge()
         except ConnectionClosed:
@@ -390,7 +390,7 @@ class Peer:
         """
         receiver = self._release()
         if receiver is not None:
-            # Whoever closes a receiver has had what it gave.
+            # The caller that closes a receiver has had what it gave.
             receiver.nack()
             with suppress(WaypostError):
                 await receiver.close()

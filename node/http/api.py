@@ -402,7 +402,7 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
             _let_in(node, request)
             await _turn(node, request)
         if request.method == "POST":
-            # Who changes something attests it, and a proxy that is starting could not.
+            # A change is attested by the proxy that makes it, and one that is starting could not.
             _ = node.serving_engine
         return await _encoded({"v": 1} | await answer(node, request))
     except ClientDisconnect:

@@ -81,6 +81,6 @@ def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     try:
         encode, content_type = choose_encoder(accept)
     except (TypeError, ValueError):
-        # What it cannot read asks for nothing that there is.
+        # A part of the header that cannot be read asks for no format that there is.
         encode, content_type = choose_encoder("")
     return encode(registry), content_type

@@ -98,7 +98,7 @@ class WebPolicy:
         if path not in PROBES and not _all(self.is_ours, headers.getlist("host")):
             return Misdirected("the Host header names no host of this proxy; see --host-names", field="host")
         if "transfer-encoding" in headers and "content-length" in headers:
-            # Whoever stands in between may believe the other one (RFC 9112, section 6.1).
+            # An intermediary may believe the other one (RFC 9112, section 6.1).
             return BadMessage("a request has Transfer-Encoding or Content-Length, not both", field="transfer-encoding")
         if kind != "websocket" and method != "POST":
             return None

@@ -377,7 +377,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         piece_bytes, slice_s = (SMALL_PIECE_BYTES, TINY_SLICE_S) if tiny else (PIECE_BYTES, SLICE_S)
         spent = self._unread.parse(self._parse, lambda: piece_bytes if self._takes_more() else 0, slice_s)
         self._port.turns.parsed(spent, self.loop)
-        # What is said to the application is charged there; what never gets to it, here.
+        # Messages to the application are charged there; those that never get to it, here.
         wait_s = self._turns.spent(spent, time.monotonic()) if self._controls else 0.0
         if spent and len(self.conn.reader.buffer) > LONG_READ_BYTES:
             # Hundreds of long messages at once would hold up the loop, before there is anything to be charged.

@@ -117,7 +117,7 @@ class Socket:
 
     def _give_up(self) -> None:
         self.hang_up("too slow for what it asked for", TOO_SLOW)
-        # What it has not read it gets on its next connection.
+        # The client gets what it has not read on its next connection.
         self._frames.clear()
         self._bytes = 0
         self._unsent.forget(self)
@@ -371,7 +371,7 @@ class _ConnectedClient:
         if self._hello_until_s is not None and node.introduced(self._number):
             self._hello_until_s = None
             self._extensions["proven"]["note"]()
-        # What is published has its own rate, and waits for the log.
+        # A publish has its own rate, and waits for the log.
         is_small = size <= CHEAP_BYTES
         cost.is_cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and is_small)
         cost.rate_wait_s = self._rates.charge(message, time.monotonic())
@@ -384,7 +384,7 @@ class _ConnectedClient:
         if cost.is_change:
             self._node.shares.changes.spent(spent_s * CAUSED_COST_FACTOR)
         if not cost.is_cheap:
-            # What it has changed is written with all of its session.
+            # Each change is written with all of its session.
             spent_s += self._engine.dispatcher.written_bytes(self._number) * DESCRIBED_S
         if cost.rate_wait_s is not None:
             await self._reader.pause(cost.rate_wait_s, self._handle_acknowledgement)
@@ -464,7 +464,7 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
         pass
     except Refused as error:
         node.directory.refused(name_of(error), peer, f"{_address(socket)}: {error}"[:REFUSAL_DETAIL])
-        # Who is refused may have gone already.
+        # A client that is refused may have gone already.
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await socket.close(UNACCEPTABLE, str(error).encode()[:120].decode(errors="ignore"))
 

@@ -254,7 +254,7 @@ class AppendAdmission:
         frame = self._frames[number] = _Frame(append=append, left=size)
         self._count_waiting(append.connection, size)
         if not append.records or not all(isinstance(record, Published) for record in append.records):
-            # What the proxy itself appends waits for nobody.
+            # The proxy's own appends wait for nobody.
             frame.part, frame.part_records = _Part(0, 0, 0), append.records
             return [AppendPart(number, append.records)]
         return self._advance(number, frame)
@@ -341,7 +341,7 @@ class AppendAdmission:
         if self._foreseen_ns > MEASURED_NS:
             measured = min(1.0, max(LEAST_MEASURED, self._spent_ns / self._foreseen_ns))
             self._spent_ns = self._foreseen_ns = 0.0
-            # What takes longer than it was foreseen counts at once, what takes less only after a while.
+            # An append that takes longer than foreseen counts at once, one that takes less only after a while.
             self._measured += (measured - self._measured) * (1 if measured > self._measured else MEASURED_SHARE)
         return self._let_in()
 

@@ -46,7 +46,7 @@ class RemoteChangelogs:
         opened = self._opened.get(locator)
         if opened is None:
             opened = self._opened[locator] = asyncio.create_task(self._start(locator), name=f"changelog {locator}")
-            # Whoever asked may have waited for long enough before it fails.
+            # The caller may have waited for long enough before it fails.
             opened.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(opened)
 

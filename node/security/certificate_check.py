@@ -86,7 +86,7 @@ class CertificateCheck:
         except ssl.SSLCertVerificationError as error:
             name = ENDED_CERTIFICATE if error.verify_code in DATE_CODES else CERTIFICATE
             if name == ENDED_CERTIFICATE:
-                # What was said of its end before is over with it.
+                # The warning about its end is over with it.
                 self._health.available(CERTIFICATE)
             self._health.unavailable(name, Unreachable(f"{self._url}: {error.verify_message}; {HINT}"))
             return

@@ -84,7 +84,7 @@ class SqliteSessionStore:
 
     def _open(self) -> None:
         self._thread = DatabaseThread(self._path, SCHEMA, durable=self._durable)
-        # What receivers wait for is read beside what is being written: WAL shows it what was committed.
+        # Reads for receivers go beside writes: WAL shows them what was committed.
         self._reader = DatabaseThread(self._path, (), durable=self._durable)
         self._trimming: asyncio.Task[None] | None = None
         self._damage: StoreDamaged | None = None
@@ -444,7 +444,7 @@ def _unpacked(data: bytes | None) -> tuple[Key, ...]:
 def _entries(
     connection: sqlite3.Connection, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]
 ) -> list[Entry]:
-    # What is gone may be there still: it is taken away in pieces.
+    # Entries of a removed session may be there still: they are removed in pieces.
     copy, first = _stored_copy(connection, session)
     after = max(after, first - 1)
     last = connection.execute(

@@ -104,7 +104,7 @@ class Appends:
         try:
             answer = await self._appended(part)
         except Exception as error:
-            # Who waits is told: nothing else would ever be appended behind it.
+            # The waiting part gets the error: nothing else would ever be appended behind it.
             self._tasks.log_failure("an append failed inside", error)
             answer = LogUnavailable(f"{type(error).__name__}: {error}")
         self._step(PartAppended(part.number, answer))

@@ -112,7 +112,7 @@ class NameClaim:
             instance=self._instance.id,
             lease_ttl_ms=ttl_ms,
         )
-        # What this call itself had announced, when its answer was lost, is no other one's.
+        # A row that this call itself had announced, before its answer was lost, is not another process's.
         return await self._backends.registry.announce(
             row, ttl_ms, earlier=(*earlier, incarnation), replace=self._replaces
         )

@@ -518,7 +518,7 @@ class Node:
             except LogReplaced:
                 raise
             except (WaypostError, TimeoutError) as error:
-                # What it waited for is the registry, or another proxy: the log has just answered.
+                # It waited for the registry, or another proxy: the log has just answered.
                 log.debug("the site log cannot be looked after now", error=str(error))
 
     async def _mend_changelog(self) -> None:
@@ -688,7 +688,7 @@ class Node:
         """The journal took facts, or did not."""
         if error is not None:
             self.health.unavailable(Dependency.JOURNAL, error)
-            # Who has left meanwhile waits no longer.
+            # A client that has left meanwhile waits no longer.
             self._room.set()
             return
         self.health.available(Dependency.JOURNAL)

@@ -247,7 +247,7 @@ class AttachHandler:
         confirmed = self._env.confirmed(session, message.frontier)
         coordinates = self._env.confirmed_coordinates(session, message.selective)
         receiver.connect(connection.number, message, confirmed, coordinates)
-        # What it says now need not be said again: another receiver of its name may come without a state of its own.
+        # Its state need not be sent again: another receiver of its name may come without a state of its own.
         session.raise_frontier(receiver, confirmed)
         receiver.configure(reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s))
         self._expiry.apply_policy(session, _wanted(session, message))
@@ -368,7 +368,7 @@ class AttachHandler:
             best_effort=joined.is_best_effort,
         )
         self._expiry.watch(session)
-        # What it is owed must be on record no later than its registration.
+        # The promises to it must be on record no later than its registration.
         self._output.journal.once_attested(lambda: self._once_written(connection, session, joined, message))
 
     def _once_written(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:

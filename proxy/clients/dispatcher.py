@@ -259,7 +259,7 @@ class ClientDispatcher:
         if self.authorizer.let_publish(connection.named):
             self.publishing.publish(connection.number, message, connection.keys)
         else:
-            # What is in flight comes again on the next connection, which begins with another token.
+            # Deliveries in flight come again on the next connection, which begins with another token.
             self._output.emit(Hangup(connection.number, "the token has ended by which this was published"))
 
     # ------------------------------------------------------------ sessions
@@ -308,7 +308,7 @@ class ClientDispatcher:
             check_overtaking(receiver.selective, message.selective)
         self.attach_handler.leave(connection)
         if session is not None and receiver is not None and session.role is not Role.SERVING:
-            # What it has, the next owner is to be told; who was fenced or has released the session has said so.
+            # The next owner is to know what it has; a proxy that was fenced, or has released the session, has said so.
             wait = Wait(WaitCause.MOVED, "the session changes hands at this moment", self._env.settings.retry_ms)
             self._send(connection, wait)
             if session.role is Role.FROZEN:

@@ -71,7 +71,7 @@ LAW: Mapping[type, frozenset[Durable]] = {
     BecameEffective: frozenset((Durable.STORE_OR_CHANGELOG, Durable.JOURNAL)),
     # A gap: whoever gets past it has it on record (handover rule 21).
     Gap: frozenset((Durable.JOURNAL,)),
-    # What a receiver says that it has: its library forgets an attestation that a journal has.
+    # A receiver's attestation: its library forgets one that a journal has.
     Attested: frozenset((Durable.JOURNAL,)),
     # A notification that its producer need not keep any more.
     Acknowledged: frozenset((Durable.SITE_LOG,)),

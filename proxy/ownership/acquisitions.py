@@ -342,7 +342,7 @@ class Acquisitions:
                 outdated = RetryLater("what is here of the session is not its latest")
                 self._output.report(SessionUnavailable(copy.id, outdated))
             case effects.ReleaseCopy(row=row):
-                # What the store has is none of it (handover rule 22).
+                # The copy in the store is not of this session (handover rule 22).
                 self._served.release(copy, row)
             case _:
                 assert_never(effect)
@@ -360,7 +360,7 @@ class Acquisitions:
         best_effort.expire_unpersisted(session, checkpoint.acknowledged)
         session.renumber()
         session.begin_rebuilding()
-        # What was promised of an origin that the owner knew nothing of any more, for its log had lost its end.
+        # The promises of an origin that the owner did not know any more, because its log had lost its end.
         acknowledged = state.continued({**session.subscriptions.promised_from(), **checkpoint.acknowledged})
         session.gates.close_all(state.frontier, seen=acknowledged)
         session.subscriptions.raise_promise_floors(acknowledged)

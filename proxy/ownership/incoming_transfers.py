@@ -243,7 +243,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         """
         begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
         coverage_ms = self._env.settings.timing.coverage_ms
-        # What is not copied yet goes on with a chunk, not with time: its time may be over for long.
+        # The rest of a copy goes on with a chunk, not with time: its time may be over for long.
         covering = [incoming.progress_ms + coverage_ms for incoming in self.running.values() if self._copied(incoming)]
         return min([super().next_deadline(), *begun, *covering])
 
@@ -397,7 +397,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         if shadow is None or chunk.number <= incoming.chunks:
             return
         if not self._copied(incoming):
-            # What is published meanwhile comes in more chunks: those do not put off that coverage was waited for.
+            # Later notifications come in more chunks: those do not begin the wait for coverage anew.
             incoming.progress_ms = self._env.time.now_ms
         incoming.chunks, incoming.upto = chunk.number, chunk.upto
         copied = [

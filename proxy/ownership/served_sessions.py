@@ -168,7 +168,7 @@ class ServedSessions:
         self._sessions.remove(session.id)
         self._sessions.interest.withdraw(session.id)
         for receiver in session.receivers.values():
-            # What is still to be told of this session must not reach the next one of its name, on the same connection.
+            # Later messages about this session must not reach the next one of its name, on the same connection.
             receiver.disconnect()
         return True
 

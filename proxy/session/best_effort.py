@@ -37,7 +37,7 @@ def expire_unpersisted(session: Session, upto: Mapping[Origin, int]) -> None:
         upto: the frontier above which it goes on.
     """
     start = session.subscriptions.promised_from()
-    # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
+    # A receiver with a promise for a site's notifications is owed all of its later log epochs, promised yet or not.
     sites = {site_of(origin) for origin in start}
     start |= {origin: NOTHING for origin in upto if origin not in start and site_of(origin) in sites}
     affected = [receiver for receiver in session.receivers.values() if receiver.is_best_effort]

@@ -220,7 +220,7 @@ class Coverage:
             old = self._too_old(session, request, answer)
             if old or gap or lost or damaged:
                 if site_of(origin) == self._env.state.site:
-                    # Who reads it from another site says nothing: that site does.
+                    # A proxy that reads it from another site reports nothing: that site does.
                     self._output.counters.damaged["log"] += sum(map(len, damaged))
                 gate.fetching = True
                 gaps = {GapCause.RETENTION: [gap], GapCause.LOG_LOST: [lost], GapCause.DAMAGE: damaged}

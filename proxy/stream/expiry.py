@@ -291,7 +291,7 @@ class Expiry:
     def _found(self, session: Session, windows: list[Window], through: int, answer: Swept) -> None:
         found = answer.outdated
         removed_by = session.retention.removed_by
-        # What all receivers have by now, no policy removes: the store may still have it.
+        # No policy removes what all receivers have by now, although the store may still have it.
         first = session.entries.first_number
         removed = (outdated for outdated in found if outdated.number >= first)
         self.note(

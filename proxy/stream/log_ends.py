@@ -104,7 +104,7 @@ class LogEnds:
             if now < query.until or site == self._env.state.site:
                 self._repeat(site, query)
             elif query.wanted > query.sent:
-                # Whoever asked while that question had no answer has not waited for so long.
+                # A part that asked while that question had no answer has not waited for so long.
                 self._ask_next(site, query)
             else:
                 query.again_at = NEVER

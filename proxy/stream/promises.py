@@ -109,7 +109,7 @@ class Promises:
                 subscription.unpromise(promises)
                 self._unpromised[session.id] = session
             elif subscription.replaced:
-                # What was written knows it no more, perhaps: the generation that has its name makes its own promise.
+                # The written session may know it no more: the generation that has its name makes its own promise.
                 subscription.unpromise(promises)
             else:
                 self._announce_promise(session, subscription, promises)

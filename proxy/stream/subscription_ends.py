@@ -81,7 +81,7 @@ class SubscriptionEnds:
         for key, ending in list(self._endings.items()):
             session = ending.session
             if self._sessions.get(session.id) is not session or session.role is Role.DORMANT:
-                # Whoever serves it next asks anew.
+                # Its next owner asks anew.
                 del self._endings[key]
             elif session.role is Role.SERVING:
                 # Also without a lease: what was passed over by a limit is not asked for anew.
@@ -149,7 +149,7 @@ class SubscriptionEnds:
         session, site, seen = ending.session, site_of(origin), reached.get(origin, NOTHING)
         limit = ending.subscription.limits.get(origin)
         if limit is not None:
-            # What the session is catching up reaches up to there (Coverage.covered_from).
+            # The session's catch-up reaches up to there (Coverage.covered_from).
             return limit if origin in session.gates or seen >= limit else None
         if site in ending.unanswered and (
             self._env.time.now_ms < ending.until or not self._has_read_own_log(ending, reached)

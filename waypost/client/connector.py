@@ -422,7 +422,7 @@ class Connector:
     def _pause(self, reason: str, now_ms: int) -> list[Effect]:
         self._attempts += 1
         self.state, self.trouble = ConnectorState.PAUSING, f": {reason}"
-        # What is damaged where it is stored is altered each time: the pause grows although the client is let in.
+        # A notification that is damaged in the store comes altered each time: the pause grows all the same.
         wait_ms = full_jitter_ms(max(self._attempts, self._alterations), self._rng)
         self._open_at = now_ms + wait_ms
         return [Report(Retry(reason, wait_ms))]

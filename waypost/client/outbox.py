@@ -352,7 +352,7 @@ class Outbox:
     async def _write(self, file: OutboxFile) -> None:
         """Write the first ones of what is posted; they stay in `_unwritten` until they are answered."""
         count = min(BATCH, len(self._unwritten))
-        # Who was cancelled meanwhile has not posted it.
+        # A caller that was cancelled meanwhile has not posted it.
         batch = [unwritten for unwritten in self._unwritten[:count] if not unwritten.sequence.done()]
         if batch:
             await self._append(file, batch)
@@ -364,7 +364,7 @@ class Outbox:
             first = await self._on_disk(partial(file.append, [unwritten.post for unwritten in batch]))
         except WaypostError as error:
             if isinstance(error, LimitExceeded) and len(batch) > 1:
-                # What is too large for the room that is left takes nothing from the others.
+                # A post that is too large for the room that is left takes nothing from the others.
                 for unwritten in batch:
                     await self._append(file, [unwritten])
                 return
@@ -429,7 +429,7 @@ class Outbox:
             return posts
 
     async def _publish(self, file: OutboxFile, producer: Producer, sequence: int, post: Post) -> None:
-        # What is removed late would come again after a crash: receivers remember so many ids, and not more.
+        # A notification that is removed late would come again after a crash: receivers remember a bounded number of ids.
         while len(self._acknowledged) > PUBLISH_WINDOW or self._bytes_in_flight > OUTBOX_BYTES_IN_FLIGHT:
             await self._next_change(self._changes)
             if producer.failure is not None:
@@ -520,6 +520,6 @@ def open_outbox(
     def make_producer(name: str, state: ProducerState, report: Callable[[object], None]) -> Producer:
         return producer_of(name, state, on_event=report, **options)
 
-    # What is wrong with the options is said now.
+    # A wrong option is an error now.
     make_producer("any" if producer is None else producer, ProducerState(), lambda event: None)
     return Outbox(Path(path), producer, make_producer, max_bytes, on_event)

@@ -378,7 +378,7 @@ class ClientProtocol:
 
     def _deleted(self, message: Deleted) -> None:
         self.attached = self._has_been_in = False
-        # Whoever asks from now on means the next one of that name.
+        # A later request means the next one of that name.
         self.state.epoch = Epoch(0)
         error = SessionDeleted(f"session {message.session}: {message.reason}")
         self._events.extend(SubscriptionResult(subscription, error) for subscription in self._pending_requests)

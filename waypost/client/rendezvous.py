@@ -215,7 +215,7 @@ class RendezvousConsumer(_Party):
 
     async def __aexit__(self, *problem: Any) -> None:
         if problem[0] is None and not self._finish():
-            # What has arrived in part, or was not asked for by the application, comes again.
+            # A file that has arrived in part, or was not asked for by the application, comes again.
             self.session.nack()
         await super().__aexit__(*problem)
 

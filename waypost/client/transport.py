@@ -159,7 +159,7 @@ class Transport:
                     self._step(Start())
                 await asyncio.get_running_loop().create_future()
             finally:
-                # What ends from here on begins nothing any more, and nor does a timer.
+                # A connection that ends from here on begins nothing any more, and nor does a timer.
                 self._tasks = None
                 self._arm()
 

@@ -63,7 +63,7 @@ class Invariants:
         """
         self.restores.row_changed(event)
         if event.ownership is None:
-            # What the registry's floor says of it is no less.
+            # The registry's floor is no less.
             return
         epoch = event.ownership.epoch
         if epoch <= self._epochs.get(event.session, Epoch(0)):

@@ -437,7 +437,7 @@ class Environment(Kernel):
         offsets, origin = self.logs[site].append(records), self.logs[site].origin
         for offset, record in zip(offsets, records, strict=True):
             if isinstance(record, Published):
-                # What is appended before everybody knows of a log's new epoch is answered by nobody.
+                # An append before all know of a log's new epoch is answered by nobody.
                 at = Coordinate(origin, offset)
                 self.published.setdefault(at, record)
                 self.published_at.setdefault(at, self.clock.time_ms)

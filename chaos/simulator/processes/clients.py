@@ -362,7 +362,7 @@ class Client:
         session = engine and self.session and engine.sessions.serving(self.session)
         if wire and engine and session and not wire.under_way and self.protocol.attached:
             state, site = self.protocol.state, engine.state.frontier
-            # What the owner cannot know to exist counts until the next attach alone (handover rule 30).
+            # An origin that the owner cannot know counts until the next attach alone (handover rule 30).
             known = join(dict(site), session.frontier(site))
             run.epoch, run.before = session.epoch, self._last_rank()
             run.frontier = {origin: min(upto, known.get(origin, NOTHING)) for origin, upto in state.frontier.items()}
@@ -539,7 +539,7 @@ class Client:
                     self.world.violations.append(
                         f"DELETED {self.name} is told so, and nobody has deleted {self.session}"
                     )
-                # What it had asked for since went with it, whatever it was answered.
+                # Its later requests went with it, whatever the answer was.
                 self.unaware = False
                 self.ended.update(self.policies)
                 self.open.difference_update(self.policies)
@@ -625,7 +625,7 @@ class Client:
         self.requests[subscription] = expression
         self.open.add(subscription)
         history = self.world.secrets[self.identity[0], subscription]
-        # What another receiver has, nobody may know who raised the session after a crash.
+        # A proxy that raised the session after a crash may not know what another receiver has.
         had = frozenset(coordinate for _, coordinate, _ in self.delivered)
         history.requested(history.last if secrets is None else secrets, had)
         keys, insecure = history.last.subscribed().listed(), history.last.insecure
@@ -711,7 +711,7 @@ class Client:
         self.open.add(subscription)
         engine = self.wire.node.engine if self.wire else None
         if is_first and engine is not None and self.session is not None and engine.sessions.serving(self.session):
-            # What matched before is still delivered, whatever the session has read, or is catching up.
+            # Earlier matches are still delivered, whatever the session has read, or is catching up.
             self.world.published_before.setdefault(
                 (self.session, subscription), PublishedBefore(self.world.last_offsets(), dict(engine.state.frontier))
             )

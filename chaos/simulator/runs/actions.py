@@ -104,7 +104,7 @@ def _name_again(world: World, client: Client, pick: int, number: int) -> None:
     name = used[pick % len(used)]
 
     def again() -> None:
-        # Who has not heard that the session was deleted, with all its subscriptions, takes the name for one in use.
+        # A client that does not know of the session's deletion takes the name for one in use.
         if name in client.ended - client.open and not client.unaware:
             client.subscribe_again(name, world.expressions[pick // 7 % 3])
 
@@ -330,7 +330,7 @@ def _forget_the_beginning(world: World, client: Client, pick: int, number: int) 
     epochs = [known.log_epoch if known else 1]
     epochs += [Acceptance.restore(site, checkpoint[1]).mark.log_epoch for checkpoint in stored if checkpoint]
     if any(epoch != present for epoch in epochs):
-        # What they have is of an earlier log epoch: they have not read what would go.
+        # Their positions are of an earlier log epoch: they have not read what would go.
         return
     read = min([known.position if known else 0, *(checkpoint[0] if checkpoint else 0 for checkpoint in stored)])
     world.logs[site].truncate(read // 2 if pick % 2 else read)
