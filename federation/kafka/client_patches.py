@@ -68,6 +68,6 @@ def patch_client() -> None:
     """Mend aiokafka's client, in this process, for good."""
     aiokafka.client.create_conn = open_connection
     AIOKafkaClient.close, AIOKafkaClient._get_conn = close_client, connection_of
-    # A client that asks a broker for a topic by name may have it made, empty and by the broker's settings, in place of
-    # one that was lost. aiokafka asks by name, and every few seconds.
+    # A client that asks a broker for a topic by name may have it made, empty and by the broker's settings, in place
+    # of one that was lost. aiokafka asks by name, and every few seconds.
     aiokafka.client.MetadataRequest = partial(MetadataRequest, allow_auto_topic_creation=False)
