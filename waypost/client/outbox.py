@@ -429,7 +429,7 @@ class Outbox:
             return posts
 
     async def _publish(self, file: OutboxFile, producer: Producer, sequence: int, post: Post) -> None:
-        # A notification that is removed late would come again after a crash: receivers remember a bounded number of ids.
+        # A notification that is removed late would come again after a crash: receivers remember only the last ids.
         while len(self._acknowledged) > PUBLISH_WINDOW or self._bytes_in_flight > OUTBOX_BYTES_IN_FLIGHT:
             await self._next_change(self._changes)
             if producer.failure is not None:
