@@ -9,7 +9,8 @@ that the filter in force is always that of the record's own position, and announ
 that they are about. In both parts it ignores the records that the log's own fold ignores.
 
 If retention has removed records that the far site does not have, the announcements of that opening begin only at the
-present position: the far sessions of their filters catch up from the origins, which report what is lost.
+present position: the far sessions of their filters catch up from the origins, which report what is lost. So do those of
+single origins of other sites whose removed records the far site may lack, as the log's first record of each shows.
 
 Silence is reported: whenever the sender has nothing more to send, it states how far each origin is complete, if that is
 beyond its last record (handover rule 14).
@@ -102,10 +103,23 @@ class ForwardingFilter:
         self._severance_due = False
         """Whether a record could not be read; the far site is told before any record behind it."""
         self._removed |= self._severed
+        self._far = dict(far)
+        self._unsure = {
+            origin
+            for origin, offset in state.frontier.items()
+            if start.gone
+            and not self._removed
+            and origin != state.origin
+            and state.upstream.get(origin) != neighbour
+            and far.get(origin, NOTHING) < offset
+        }
+        """Origins of which the log had, below its beginning, records that the far site may lack; none was read yet."""
+        self._holes: set[Origin] = set()
+        """Those of them that it does lack, perhaps; the far site is told before any record behind it."""
         if self._removed:
             # Sessions that want the removed records catch up from the origins.
             self._repeats = [_from_here(repeat, state.frontier) for repeat in self._repeats]
-            self._pass_over(start.offset)
+        self._pass_over(start.offset)
         self._work_ns = 0
         self._index: Index[set[str]] = Index()
         """The neighbour's filters as they were at the last look, with the texts of each expression."""
@@ -177,6 +191,8 @@ class ForwardingFilter:
 
     def _step_below(self, offset: int, record: Record) -> list[LinkRecord]:
         moved = self._replay.advance(offset, record)
+        if isinstance(record, Forwarded | Progress):
+            self._look_for_hole(record.origin, record.offset if isinstance(record, Forwarded) else record.upto)
         sent = self._pass_on(offset, record, self._replay.origin) if moved else []
         if isinstance(record, Damaged) and offset > self._known_to_far_site:
             # It may have been of any origin, and was whole when it was folded.
@@ -184,11 +200,19 @@ class ForwardingFilter:
         self._pass_over(offset + 1)
         return sent
 
+    def _look_for_hole(self, origin: Origin, offset: int) -> None:
+        """Take the first record of an origin that the log has: all that it had of it before has lower offsets."""
+        if origin in self._unsure:
+            self._unsure.remove(origin)
+            if offset > self._far.get(origin, NOTHING):
+                self._holes.add(origin)
+
     def _after_damage(self, records: list[LinkRecord]) -> list[LinkRecord]:
-        if not records or not self._severance_due:
+        if not records or not (self._severance_due or self._holes):
             return records
-        self._severance_due = False
-        return [*self._sever(()), *records]
+        origins = () if self._severance_due else tuple(sorted(self._holes))
+        self._severance_due, self._holes = False, set()
+        return [*self._sever((), origins), *records]
 
     def _sever(self, path: tuple[SiteId, ...], origins: tuple[Origin, ...] = ()) -> list[LinkRecord]:
         """Return a severance, and the announcements in force, which are effective from the present position on."""
@@ -220,8 +244,14 @@ class ForwardingFilter:
 
     def _pass_over(self, offset: int) -> None:
         """Count removed records as not forwarded, once the sender has read up to the live position."""
-        if self._removed and offset >= self._live_from:
-            upstream, frontier = self._state.upstream, self._state.frontier
+        if offset < self._live_from:
+            return
+        upstream, frontier = self._state.upstream, self._state.frontier
+        if self._unsure:
+            self._silent |= {origin: frontier[origin] for origin in self._unsure}
+            self._holes |= self._unsure
+            self._unsure = set()
+        if self._removed:
             self._silent |= {
                 origin: upto for origin, upto in frontier.items() if upstream.get(origin) != self._neighbour
             }

@@ -150,6 +150,35 @@ def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skip
     assert brief(records_of(1, 6)) == [("effective", "A/0", 5), ("progress", "A/0", 5)], "nothing is left"
 
 
+def test_records_of_another_origin_removed_from_the_log_are_told_although_the_own_ones_are_all_there() -> None:
+    """A link had broken off after the marker of this log, and before that of the other origin."""
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4), forwarded(6), published(3), forwarded(9), published(4))
+
+    def records_of(far: int, first: int) -> list[LinkRecord]:
+        sender = ForwardingFilter(
+            link.state, B, 7, {OWN: first - 1, FROM_C: far}, Position(first, Acceptance(A), gone=True)
+        )
+        out: list[LinkRecord] = []
+        for offset in range(first, len(link.records)):
+            out += sender.step(offset, link.records[offset])
+        return out + sender.progress_markers()
+
+    def severed(records: list[LinkRecord]) -> list[tuple[Origin, ...]]:
+        return [record.origins for record in records if isinstance(record, Severed)]
+
+    lacking, whole, none_left = records_of(4, 3), records_of(6, 2), records_of(4, 5)
+    assert severed(lacking) == [(FROM_C,)]
+    assert brief(lacking) == [
+        ("forwarded", "A/0", 3),
+        ("forwarded", "C/0", 9),
+        ("forwarded", "A/0", 5),
+    ]
+    assert severed(whole) == [], "the log's first record of it is there already"
+    assert severed(none_left) == [(FROM_C,)]
+    assert brief(none_left) == [("forwarded", "A/0", 5), ("progress", "C/0", 9)]
+    assert severed(records_of(9, 5)) == [], "it has all"
+
+
 def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:
     link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(1), published(-1))
     sender = link.open({OWN: 2})
