@@ -1,7 +1,7 @@
 """Prints the transition tables, made from the code: `python -m handover`."""
 
 from handover import acquisition, source, target
-from handover.machine import render
+from waypost.table_machine import render
 
 print("## Source\n")
 print(render(source.TABLE))

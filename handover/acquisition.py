@@ -85,10 +85,10 @@ from handover.acquisition_inputs import (
     Unavailable,
     Won,
 )
-from handover.machine import Table, TableMachine
 from waypost.checkpoint import Checkpoint
 from waypost.errors import SessionLost
 from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
+from waypost.table_machine import Table, TableMachine
 
 NO_EPOCH = Epoch(0)
 """The epoch of an acquisition as long as it has no copy of the session."""

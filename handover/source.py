@@ -26,7 +26,6 @@ from typing import Any
 from handover.machine import (
     Claim,
     ClaimUnknown,
-    Deadline,
     FindLaterOwner,
     OwnedByOther,
     OwnedByUs,
@@ -34,12 +33,12 @@ from handover.machine import (
     PeerGone,
     ReadOwner,
     Retry,
-    Table,
     Timing,
     TransferMachine,
 )
 from handover.messages import Aborted, ChunkStored, Prepare, Ready
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
+from waypost.table_machine import Deadline, Table
 
 
 class SourceState(Enum):

@@ -20,19 +20,18 @@ from typing import Any
 from handover.machine import (
     Claim,
     ClaimUnknown,
-    Deadline,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
     PeerGone,
     ReadOwner,
     Retry,
-    Table,
     Timing,
     TransferMachine,
 )
 from handover.messages import Chunk, Frozen, Prepared, TransferDeclined, TransferRefused
 from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.table_machine import Deadline, Table
 
 
 class TargetState(Enum):

@@ -13,7 +13,6 @@ import pytest
 
 from federation.links.endpoints import LinkEndpoints
 from handover.acquisition import Acquisition
-from handover.machine import TableMachine, TimedMachine
 from handover.source import SourceTransfer
 from handover.target import TargetTransfer
 from node.machines.append_admission import AppendAdmission
@@ -24,6 +23,7 @@ from proxy.engine import Engine
 from tests.test_docs import SOURCES
 from waypost.client.connector import Connector
 from waypost.machine import Machine
+from waypost.table_machine import TableMachine, TimedMachine
 
 ROOT = Path(__file__).parent.parent
 MACHINES: list[type[Machine[Any, Any]]] = [

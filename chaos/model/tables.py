@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from handover import source, target
-from handover.machine import Table
 from proxy.session.role import CHANGES
+from waypost.table_machine import Table
 
 Named = Mapping[tuple[str, str], tuple[tuple[str, ...], str]]
 

@@ -13,11 +13,11 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Any
 
-from handover.machine import Deadline, Table, TableMachine, render
 from proxy.core.effects import Attest, ignore_result
 from waypost.clock import NEVER
 from waypost.facts import Fact
 from waypost.limits import FACTS_BYTES
+from waypost.table_machine import Deadline, Table, TableMachine, render
 
 LINGER_MS = 20
 RETRY_MS = 200

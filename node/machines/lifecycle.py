@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from handover.machine import Deadline, Table, TimedMachine, render
 from waypost.identity import Incarnation
+from waypost.table_machine import Deadline, Table, TimedMachine, render
 
 TAKE_BACK_MS = 2_000
 """Time that a proxy which ends waits for the registry's answer about sessions that are frozen for a handover, in ms."""

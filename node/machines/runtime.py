@@ -19,10 +19,10 @@ from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkInput, LinksLeaseGranted, LinksLeaseLost, RecordsFolded, RegistryChanged
 from federation.ports import OwnerChanged
-from handover.machine import Deadline, Table, TimedMachine, render
 from proxy.core.effects import Effect
 from proxy.core.inputs import EngineInput, LeaseGranted, LeaseLost, Leave, RecordsRead, RegistryReported
 from proxy.engine import Engine
+from waypost.table_machine import Deadline, Table, TimedMachine, render
 
 RuntimeEffect = LinkEffect | Effect
 REOPEN_MS = 200

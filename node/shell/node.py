@@ -33,7 +33,6 @@ from federation.messages import (
 )
 from federation.ports import Batch, Claimed, LinkRow, Reloaded, WatchAlive
 from federation.site.log_epochs import federation_of
-from handover.machine import Deadline
 from handover.messages import RelayDown
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import STALLED, Dependency, DependencyHealth
@@ -107,6 +106,7 @@ from waypost.limits import (
     WATCH_STALL_MS,
 )
 from waypost.messages import ClientMessage, DeliverEncoded
+from waypost.table_machine import Deadline
 
 T = TypeVar("T")
 log = structlog.get_logger("waypost")

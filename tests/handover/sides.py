@@ -11,13 +11,11 @@ from typing import Any
 from handover import source, target
 from handover.machine import (
     ClaimUnknown,
-    Deadline,
     OwnedByOther,
     OwnedByUs,
     OwnerUnchanged,
     PeerGone,
     Retry,
-    Table,
     Timing,
     TransferMachine,
 )
@@ -37,6 +35,7 @@ from handover.source import SourceState, SourceTransfer
 from handover.target import TargetState, TargetTransfer
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
+from waypost.table_machine import Deadline, Table
 
 S, T = ProxyId("s"), ProxyId("t")
 SESSION = SessionId("session")

@@ -7,7 +7,6 @@ import pytest
 from handover.machine import (
     Claim,
     ClaimUnknown,
-    Deadline,
     FindLaterOwner,
     OwnedByOther,
     OwnedByUs,
@@ -35,6 +34,7 @@ from handover.source import (
 from tests.handover.sides import ABORTED, CHUNK_STORED, NAMED, OWNED, PREPARE, READY, TIMING, S, T, source_in
 from waypost.clock import NEVER
 from waypost.identity import Epoch, Origin, Ownership
+from waypost.table_machine import Deadline
 
 FREEZING = [Freeze(), SendFrozen()]
 CLAIM = Claim(OWNED, Ownership(S, Epoch(8)))

@@ -6,9 +6,9 @@ from enum import Enum
 
 import pytest
 
-from handover.machine import render
 from tests.handover.sides import SIDES, Side
 from waypost.errors import UnexpectedInput
+from waypost.table_machine import render
 
 LISTED = [(side, *pair) for side in SIDES for pair in side.pairs if pair in side.table]
 UNLISTED = [(side, *pair) for side in SIDES for pair in side.pairs if pair not in side.table]

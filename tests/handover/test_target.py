@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handover.machine import Claim, ClaimUnknown, Deadline, OwnedByOther, OwnedByUs, OwnerUnchanged, PeerGone, ReadOwner
+from handover.machine import Claim, ClaimUnknown, OwnedByOther, OwnedByUs, OwnerUnchanged, PeerGone, ReadOwner
 from handover.target import (
     AcknowledgeChunks,
     Adopt,
@@ -24,6 +24,7 @@ from handover.target import (
 )
 from tests.handover.sides import CHUNK, FROZEN, OWNED, PREPARED, REFUSED, TIMING, T, target_in
 from waypost.identity import Epoch, Ownership
+from waypost.table_machine import Deadline
 
 CLAIM = Claim(OWNED, Ownership(T, Epoch(8)))
 EARLY = [TargetState.PREPARING, TargetState.SHADOWING, TargetState.READY]

@@ -21,7 +21,6 @@ from chaos.simulator.processes.clients import Wire
 from chaos.simulator.processes.guarded_log import GuardedLog
 from chaos.simulator.processes.links import history
 from federation.messages import LogEndMessage
-from handover.machine import Deadline
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.machines.append_admission import (
     AdmissionEffect,
@@ -55,6 +54,7 @@ from waypost.errors import (
 from waypost.facts import Fact
 from waypost.identity import ProxyId
 from waypost.messages import DeliverEncoded
+from waypost.table_machine import Deadline
 
 SLOW_DISK_MS = 1_500
 PUT_SITE_MS = 10

@@ -30,6 +30,7 @@ from proxy.session.subscription import Matched
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
 from waypost.facts import OwnedCause
 from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
+from waypost.table_machine import Deadline
 
 _S, _T, _A = SourceState, TargetState, AcquisitionState
 _mark_changed = SessionTable.mark_changed
@@ -197,7 +198,7 @@ MUTANTS = (
         "a source that times out serves on without the compare-and-set",
         rows(
             source.TABLE,
-            {(_S.FROZEN, kind): ((source.Thaw,), _S.ENDED) for kind in (machine.Deadline, machine.PeerGone, Aborted)},
+            {(_S.FROZEN, kind): ((source.Thaw,), _S.ENDED) for kind in (Deadline, machine.PeerGone, Aborted)},
         ),
         ("SIDES",),
         (901, 1150, 1637),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from federation.links.inputs import RecordsFolded
-from handover.machine import Deadline
 from node.machines import journal_queue, lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, JournalState
 from node.machines.lease_keeper import LeaseKeeper
@@ -13,6 +12,7 @@ from proxy.core.effects import Attest
 from proxy.core.inputs import EngineInput, LeaseGranted, Leave, RecordsRead, RegistryReported
 from proxy.session.session import Session
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
+from waypost.table_machine import Deadline
 
 _S = LifecycleState
 

@@ -28,6 +28,7 @@ from tests.chaos.simulator.mutation import Mutant, replaced
 from waypost.checkpoint import Checkpoint, GapRow, decode_checkpoint, encode_checkpoint
 from waypost.facts import GapCause
 from waypost.identity import Origin, Ownership, ProxyId, SessionId
+from waypost.table_machine import Deadline
 
 _record = RegistryMemory.row_lost
 _become = Session.become
@@ -45,7 +46,7 @@ def _sends_back(self: IncomingTransfers, sender: ProxyId, message: ToTarget) -> 
 def _takes_back_without_a_look() -> Iterator[None]:
     """No changelog is asked, no row is waited for, and a target that serves sends the source back."""
     claims = ((machine.Claim,), SourceState.RECLAIMING)
-    ways = (Aborted, machine.PeerGone, machine.Deadline)
+    ways = (Aborted, machine.PeerGone, Deadline)
     with (
         mock.patch.dict(source.TABLE, {(SourceState.FROZEN, way): claims for way in ways}),
         mock.patch.object(OutgoingTransfers, "_claim", TransferDriver._claim),

@@ -9,12 +9,12 @@ from unittest import mock
 
 import pytest
 
-from handover.machine import Table
 from node.machines import journal_queue, lifecycle
 from node.machines.lifecycle import LifecycleState
 from node.machines.runtime import STREAM_TABLE
 from tests.chaos.simulator.mutants import MASKED, MUTANTS, table
 from tests.chaos.simulator.mutation import Mutant, kinds, play, play_kept, play_scenario
+from waypost.table_machine import Table
 
 MADE_SO = {15}
 """Rules that cannot be switched off: a checkpoint has no place for ids."""
