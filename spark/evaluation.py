@@ -55,7 +55,7 @@ def compiled(node: Node) -> Test:
         case Call(function=function, arguments=(first, *others)) if function in _ON_STRINGS and others:
             return _on_string(_operand(first), [_ON_STRINGS[function](_string(other)) for other in others])
         case _:
-            raise Unusable(f"{type(node).__name__} is no test")
+            raise Unusable(f"{node.name if isinstance(node, Name) else type(node).__name__} is no test")
 
 
 # ---------------------------------------------------------------- three-valued logic

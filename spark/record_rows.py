@@ -79,9 +79,12 @@ def _content(record: Published | Forwarded, matcher: Matcher) -> Row:
         matched = matcher.matching(decode_body(record.body))
     except BadNotification as error:
         note = error.message
+    return (*_identity(record), record.at_ms, None, note, None, *_protected(record), matched)
+
+
+def _protected(record: Published | Forwarded) -> Row:
     protection = record.protection
-    asked = _OPEN if protection == OPEN else (texts(protection.keys), not protection.insecure)
-    return (*_identity(record), record.at_ms, None, note, None, *asked, matched)
+    return _OPEN if protection == OPEN else (texts(protection.keys), not protection.insecure)
 
 
 def _identity(record: Published | Forwarded) -> Row:
@@ -108,7 +111,7 @@ def copies(raws: Iterable[Raw], matcher: Matcher, beyond: dict[str, int]) -> Ite
 def _other(site: str, position: int, record: Record) -> Row:
     if isinstance(record, Forwarded):
         coordinate = (str(record.origin), record.offset)
-        rest = (None, None, None, None, *_OPEN, None)
+        rest = (None, None, None, None, *_protected(record), None)
         return (site, position, "forwarded", *coordinate, *_identity(record), *rest)
     at_ms, frontier = (record.at_ms, dict(record.frontier)) if isinstance(record, Closed) else (None, None)
     tag = str(record.__struct_config__.tag)

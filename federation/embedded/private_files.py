@@ -23,10 +23,11 @@ def make_folder(folder: Path) -> None:
     """
     missing = [directory for directory in (folder, *folder.parents) if not directory.is_dir()]
     for directory in reversed(missing):
-        if directory.exists():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
         # Another process may make it at this moment; `mkdir(parents=True)` would give those above the umask's mode.
-        directory.mkdir(FOLDER_MODE, exist_ok=True)
+        try:
+            directory.mkdir(FOLDER_MODE, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory)) from None
 
 
 def open_file(path: Path, flags: int) -> int:

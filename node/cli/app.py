@@ -17,6 +17,7 @@ import typer
 from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
 
 from node.cli import INTERRUPTED, config, keys, links, rendezvous, sessions, sites
+from node.cli.commands.stdout import print_no_more
 from node.cli.options import (
     Config,
     Data,
@@ -488,10 +489,10 @@ def main() -> None:
         # So Typer ends, with 1, when the reader of our stdout has gone: it has what it wanted.
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        _print_no_more()
+        print_no_more()
         status = 0
     except BrokenPipeError:
-        _print_no_more()
+        print_no_more()
         status = 0
     except Exception as error:
         if os.environ.get("WAYPOST_DEBUG"):
@@ -550,20 +551,15 @@ def _flushed(status: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _print_no_more()
+        print_no_more()
     except OSError as error:
         return _not_printed(error)
     return status
 
 
 def _not_printed(error: OSError) -> int:
-    _print_no_more()
+    print_no_more()
     return report(OutputFailed(f"stdout cannot be written: {error.strerror}"), as_json=False)
-
-
-def _print_no_more() -> None:
-    """Let everything that is still to be written to stdout vanish; Python would complain at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":

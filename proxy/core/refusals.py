@@ -56,7 +56,7 @@ class Refusals:
         self.counts[name] += 1
         if (name, peer) not in self._reported:
             self._reported.add((name, peer))
-            self._news.append(Refusal(name, peer, detail))
+            self._news.append(Refusal(str(name), peer, detail))
 
     def take_new(self) -> list[Refusal]:
         """Return the refusals since the last call that were the first of their name and peer; for operators."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,19 @@ def usual_umask() -> Iterator[None]:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_folder_may_be_made_by_several_at_a_time(tmp_path: Path) -> None:
+    both = threading.Barrier(2)
+
+    def make(number: int) -> None:
+        both.wait()
+        make_folder(tmp_path / str(number) / "sites" / "A")
+
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(200):
+            for made in [threads.submit(make, number) for _ in range(2)]:
+                made.result()
 
 
 def test_folders_that_are_missing_are_made_private_and_others_stay(tmp_path: Path) -> None:

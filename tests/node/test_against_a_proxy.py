@@ -117,6 +117,18 @@ def test_bad_line_ends_a_batch_and_earlier_lines_are_printed(proxy: ProxyProcess
     assert done.stderr == "error: BAD_NOTIFICATION: line 2: no JSON: Expecting value at character 8\n"
 
 
+def test_lines_are_published_also_when_nobody_reads_their_coordinates_any_more(
+    proxy: ProxyProcess, tmp_path: Path
+) -> None:
+    before = proxy.request("/v1/status")["position"]
+    lines = tmp_path / "lines"
+    lines.write_text('{"n": 1}\n' * 50)
+    command = f"{WAYPOST} pub --lines --proxy {proxy.url} < {lines} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert proxy.request("/v1/status")["position"] >= before + 50
+
+
 def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> None:
     with waypost.blocking.attach(session, proxy=proxy.url) as alice:
         alice.subscribe("a == 1", id="ones")

@@ -341,8 +341,9 @@ class AnomalyRun:
         self.expect("P5", "altered")
         run.forward("A", self.site_b[0])
         run.forward("A", self.site_b[1], b"\x80")
+        run.forward("A", self.site_b[2], protection=Protection((Key("sha1-producer", "producer", b"k" * 20),)))
         run.forward("A", run.something_else("B"))
-        self.expect("P5", "A")
+        self.expect("P5", "A", 2)
         self.expect("P1", "A")
 
     def ends(self) -> None:

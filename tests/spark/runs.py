@@ -81,7 +81,9 @@ class Run:
         log_begun = LogBegun(federation="f", identity="i", log_epoch=self.epochs[site], ended=ends, again=again)
         return self.append(site, log_begun)
 
-    def forward(self, site: str, coordinate: Coordinate, body: bytes | None = None) -> None:
+    def forward(
+        self, site: str, coordinate: Coordinate, body: bytes | None = None, protection: Protection | None = None
+    ) -> None:
         """Append a copy of a notification to another site's log, as a link would."""
         record = self.records.get(coordinate) or Published(
             producer="nobody", incarnation=Incarnation("life"), sequence=1, at_ms=0, body=b"\x80"
@@ -96,6 +98,7 @@ class Run:
             producer=record.producer,
             incarnation=record.incarnation,
             sequence=record.sequence,
+            protection=record.protection if protection is None else protection,
             at_ms=0,
             body=record.body if body is None else body,
         )

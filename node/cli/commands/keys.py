@@ -110,7 +110,10 @@ def _key(file: Path, number: int, line: str, forms: Mapping[Side, Form]) -> Key:
     except ValueError:
         raise _refused(file, number, "it is not SCHEME SIDE raw|public HEX, as `waypost key` prints it") from None
     if form != forms[key.side]:
-        raise _refused(file, number, f"the {key.side}'s key is to be {forms[key.side]} here, and this one is {form}")
+        how = f"; `waypost key public {file}` prints it" if form == "raw" else ""
+        raise _refused(
+            file, number, f"the {key.side}'s key is to be {forms[key.side]} here, and this one is {form}{how}"
+        )
     if form == "public" and len(key.value) != len(key.public.value):
         raise _refused(
             file, number, f"{len(key.value)} bytes; a public key of {key.scheme} has {len(key.public.value)}"

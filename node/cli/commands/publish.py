@@ -14,6 +14,7 @@ import waypost
 from node.cli.commands.input import notification_from_text
 from node.cli.commands.interrupt import blocking
 from node.cli.commands.joining import entered
+from node.cli.commands.stdout import print_done
 from waypost.errors import BadNotification, Refused, Unreachable
 from waypost.identity import new_incarnation
 from waypost.keys import Keys
@@ -153,7 +154,8 @@ async def send(
     insecure: bool,
     token: Callable[[], str],
 ) -> None:
-    """Publish notifications in order, each once the one before is safe, and print each coordinate.
+    """Publish notifications in order, each once the one before is safe, and print each coordinate, as long as somebody
+    reads them.
 
     Args:
         proxy: the URL of a proxy; None: one found by mDNS.
@@ -181,9 +183,9 @@ async def send(
             finally:
                 waiting.cancel()
             if as_json:
-                print(json.dumps({"v": 1, "origin": coordinate.origin, "offset": coordinate.offset}), flush=True)
+                print_done(json.dumps({"v": 1, "origin": coordinate.origin, "offset": coordinate.offset}))
             else:
-                print(f"{coordinate.origin} {coordinate.offset}", flush=True)
+                print_done(f"{coordinate.origin} {coordinate.offset}")
 
 
 async def post(
@@ -222,7 +224,7 @@ async def post(
         before, late = outbox.waiting, None
         for notification in _read(notifications or iter(())):
             sequence = await outbox.post(notification, keys=keys, insecure=insecure)
-            print(json.dumps({"v": 1, "sequence": sequence}) if as_json else sequence, flush=True)
+            print_done(json.dumps({"v": 1, "sequence": sequence}) if as_json else sequence)
         try:
             await outbox.wait_sent(SENT_S)
         except Unreachable as error:
