@@ -213,6 +213,8 @@ class Peers:
         self._bytes: Counter[ProxyId] = Counter()
         """The size of the messages that wait, by peer."""
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
+        self._left_over: dict[ProxyId, _QueuedMessage] = {}
+        """By peer, the message that a connection did not send, because one of the two had begun another incarnation."""
         self._probes: dict[ProxyId, asyncio.Task[bool]] = {}
         """Attempts to reach peers directly to which messages are routed."""
         self.routed = 0
@@ -299,8 +301,10 @@ class Peers:
     async def _serve(self, proxy: ProxyId) -> None:
         line = self._lines[proxy]
         while True:
-            queued = await line.get()
-            self._bytes[proxy] -= len(queued.data)
+            queued = self._left_over.pop(proxy, None)
+            if queued is None:
+                queued = await line.get()
+                self._bytes[proxy] -= len(queued.data)
             row = self._directory.row(proxy)
             if row is None:
                 self.lost[NOT_THERE] += 1
@@ -373,7 +377,8 @@ class Peers:
     async def _talk(self, row: ProxyRow, line: asyncio.Queue[_QueuedMessage], taken: list[_QueuedMessage]) -> bool:
         """Send on one connection until it breaks, or one of the two begins another incarnation.
 
-        Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
+        Tell whether all that was taken out of the line went out, or is left over for the next connection; else, and if
+        this raises, the last one did not.
 
         Args:
             taken: the first message; it is replaced by each that is taken.
@@ -394,7 +399,9 @@ class Peers:
                         return True
                     taken[0] = following
                     self._bytes[row.proxy] -= len(following.data)
-                return False
+                # It goes on the next connection, to whom the peer is by then.
+                self._left_over[row.proxy] = taken[0]
+                return True
             finally:
                 closing.cancel()
 

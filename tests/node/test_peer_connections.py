@@ -165,6 +165,29 @@ async def test_ended_peer_connection_leaves_no_task_waiting(who_ends_it: str) ->
         assert peers.lost == {}
 
 
+async def test_message_behind_a_change_of_incarnation_goes_out_on_the_next_connection() -> None:
+    accepted: asyncio.Queue[ServerConnection] = asyncio.Queue()
+
+    async def hear(socket: ServerConnection) -> None:
+        await introduce(socket)
+        async for _ in socket:
+            accepted.put_nowait(socket)
+
+    async with serve(hear, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        directory = OneOther(row_at(f"ws://127.0.0.1:{port}"))
+        peers = Peers(ME, directory, clock=SystemClock())
+        async with asyncio.timeout(5):
+            peers.send(OTHER, OFFER)
+            first = await accepted.get()
+            directory.incarnation = Incarnation("me, anew")
+            peers.send(OTHER, OFFER)
+            second = await accepted.get()
+        assert second is not first
+        assert peers.lost == {}
+        await peers.close()
+
+
 # ---------------------------------------------------------------- what others pass on
 
 
