@@ -133,8 +133,13 @@ async def test_a_client_that_moves_to_and_fro_misses_nothing_and_has_nothing_twi
 async def test_a_client_whose_only_proxy_is_killed_goes_to_another_one(fronts: Fronts) -> None:
     fronts.near("a1")
     killed = fronts.cluster.proxies["a1"]
-    async with waypost.attach("roaming/killed", proxy=fronts.urls["a1"], roaming=POLICY) as receiver:
+    events: list[object] = []
+    async with waypost.attach(
+        "roaming/killed", proxy=fronts.urls["a1"], roaming=POLICY, on_event=events.append
+    ) as receiver:
         await _until(_is_at(receiver, "a1"))
+        # The client asks for the others once it is let in; without an answer it knows none.
+        await _until(lambda: any(isinstance(event, Proxies) and len(event.proxies) == 2 for event in events))
         killed.process.kill()
         try:
             await _until(_is_at(receiver, "b1"))
