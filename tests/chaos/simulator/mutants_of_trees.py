@@ -152,7 +152,7 @@ MUTANTS: list[Mutant] = [
         "a link that is cut counts as up",
         replaced(LinkLease, "is_held", lambda self, now_ms: True),
         ("STUCK",),
-        seeds=(11, 41),
+        seeds=(41,),
     ),
     Mutant(
         "resigns once, whatever the registry answers",
