@@ -18,7 +18,7 @@ import msgspec
 from spark.evaluation import UNUSABLE, Attributes, compiled
 from spark.source import BadInput, Folder, opened
 from waypost.errors import BadNotification, BadRecord
-from waypost.facts import Fact, FactKind, TransferEnd, decode_fact
+from waypost.facts import TRANSFER_ENDS, Fact, FactKind, decode_fact
 from waypost.identity import Coordinate, Origin, SiteId, log_epoch_of, origin_of, site_of
 from waypost.keys import SIDES, texts
 from waypost.notification import decode_body
@@ -295,7 +295,7 @@ class _Evidence:
                 return f"{name or 'the queue'}: {stated or 'no bound'}"
             case FactKind.OWNED:
                 return f"by {fact.proxy} at epoch {fact.epoch} ({fact.cause})"
-            case FactKind.HANDOVER if fact.phase in set(TransferEnd):
+            case FactKind.HANDOVER if fact.phase in TRANSFER_ENDS:
                 return f"{fact.phase} as {fact.role} at {fact.writer}, epoch {fact.epoch}"
             case FactKind.RECEIVED if self._is_named(fact) and self._is_asked_about(fact):
                 self._given.append(fact.receiver)

@@ -89,6 +89,10 @@ class TransferEnd(StrEnum):
     """The lease of this proxy ended first; the registry says later who has the session."""
 
 
+TRANSFER_ENDS: frozenset[str] = frozenset(TransferEnd)
+"""The phases in which a transfer ends."""
+
+
 class OwnedCause(StrEnum):
     """How a proxy came to serve a session."""
 

@@ -356,12 +356,12 @@ class LogGuard:
             yield from self._refresh()
             self._check_epoch()
             seen = self.row.seen
-            for pause_ms in (0, SURE_MS):
-                if pause_ms:
-                    yield Wait(pause_ms)
-                end: int = yield FindEnd()
-                if seen < end:
-                    return
+            end: int = yield FindEnd()
+            if seen >= end:
+                yield Wait(SURE_MS)
+                end = yield FindEnd()
+            if seen < end:
+                return
             if (yield from self._claim_loss(seen, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {seen + 1}", end=end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -107,6 +108,13 @@ async def introduce(socket: ServerConnection) -> None:
     await socket.send(encode_introduction(PeerWelcome(proof)))
 
 
+async def note_each_message(accepted: asyncio.Queue[ServerConnection], socket: ServerConnection) -> None:
+    """Serve a connection as a peer, and put it into the queue for each message on it."""
+    await introduce(socket)
+    async for _ in socket:
+        accepted.put_nowait(socket)
+
+
 async def test_peer_that_vanishes_in_silence_is_unreached_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("node.peers.peers.PING_EVERY_S", 0.2)
     monkeypatch.setattr("node.peers.peers.PONG_WITHIN_S", 0.2)
@@ -140,13 +148,7 @@ async def test_peer_that_vanishes_in_silence_is_unreached_soon(monkeypatch: pyte
 @pytest.mark.parametrize("who_ends_it", ["we", "the peer"])
 async def test_ended_peer_connection_leaves_no_task_waiting(who_ends_it: str) -> None:
     accepted: asyncio.Queue[ServerConnection] = asyncio.Queue()
-
-    async def hear(socket: ServerConnection) -> None:
-        await introduce(socket)
-        async for _ in socket:
-            accepted.put_nowait(socket)
-
-    async with serve(hear, "127.0.0.1", 0) as server:
+    async with serve(partial(note_each_message, accepted), "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         peers = peers_with(row_at(f"ws://127.0.0.1:{port}"))
         peers.send(OTHER, OFFER)
@@ -167,13 +169,7 @@ async def test_ended_peer_connection_leaves_no_task_waiting(who_ends_it: str) ->
 
 async def test_message_behind_a_change_of_incarnation_goes_out_on_the_next_connection() -> None:
     accepted: asyncio.Queue[ServerConnection] = asyncio.Queue()
-
-    async def hear(socket: ServerConnection) -> None:
-        await introduce(socket)
-        async for _ in socket:
-            accepted.put_nowait(socket)
-
-    async with serve(hear, "127.0.0.1", 0) as server:
+    async with serve(partial(note_each_message, accepted), "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         directory = OneOther(row_at(f"ws://127.0.0.1:{port}"))
         peers = Peers(ME, directory, clock=SystemClock())

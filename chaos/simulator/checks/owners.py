@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from waypost.facts import Fact, FactKind, OwnedCause, TransferEnd
+from waypost.facts import TRANSFER_ENDS, Fact, FactKind, OwnedCause
 from waypost.identity import GENERATION, NOTHING
 
 CONTINUING = (OwnedCause.HANDOVER, OwnedCause.THAW)
@@ -46,7 +46,7 @@ def check_owners(journal: Iterable[Fact]) -> list[str]:
     violations += [
         f"OWNER {fact.writer} began {fact.phase} of a transfer as {fact.role}, and closed its journal"
         for fact in transfers.values()
-        if fact.phase not in set(TransferEnd) and fact.writer in closed
+        if fact.phase not in TRANSFER_ENDS and fact.writer in closed
     ]
     taken_over = _taken_over(facts)
     for fact in facts:

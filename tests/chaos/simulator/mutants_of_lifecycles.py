@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from federation.links.inputs import RecordsFolded
 from node.machines import journal_queue, lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, JournalState
@@ -28,28 +30,15 @@ def _folded_by_links_first(
     return [*self.links.step(RecordsFolded(input.batch), now_ms), *self.engine.step(input, now_ms, unix_ms)]
 
 
-def _watched_by_engine_alone(
-    self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
-) -> list[RuntimeEffect]:
-    if not isinstance(input, RegistryReported):
-        return _step(self, input, now_ms, unix_ms)
-    return [*self.engine.step(input, now_ms, unix_ms)]
+def _by_engine_alone(kind: type[EngineInput]) -> Callable[..., list[RuntimeEffect]]:
+    """Return a step of the runtime in which links do not hear of this kind of input."""
 
+    def step(self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None) -> list[RuntimeEffect]:
+        if not isinstance(input, kind):
+            return _step(self, input, now_ms, unix_ms)
+        return [*self.engine.step(input, now_ms, unix_ms)]
 
-def _granted_to_engine_alone(
-    self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
-) -> list[RuntimeEffect]:
-    if not isinstance(input, LeaseGranted):
-        return _step(self, input, now_ms, unix_ms)
-    return [*self.engine.step(input, now_ms, unix_ms)]
-
-
-def _left_by_engine_alone(
-    self: Runtime, input: EngineInput, now_ms: int, unix_ms: int | None = None
-) -> list[RuntimeEffect]:
-    if not isinstance(input, Leave):
-        return _step(self, input, now_ms, unix_ms)
-    return [*self.engine.step(input, now_ms, unix_ms)]
+    return step
 
 
 def _takes_all(self: JournalQueue) -> list[Attest]:
@@ -132,14 +121,14 @@ MUTANTS = (
     Mutant(
         "links without a lease",
         "links are not told that there is a lease",
-        replaced(Runtime, "step", _granted_to_engine_alone),
+        replaced(Runtime, "step", _by_engine_alone(LeaseGranted)),
         ("STUCK",),
         (4, 6, 7),
     ),
     Mutant(
         "links of a proxy that has left",
         "links are not told that a process which ends gives its lease back",
-        replaced(Runtime, "step", _left_by_engine_alone),
+        replaced(Runtime, "step", _by_engine_alone(Leave)),
         ("LEADS",),
         (0,),
         ("ends_in_good_order",),
@@ -163,7 +152,7 @@ MASKED = (
     Mutant(
         "links that hear of no proxies",
         "links are not told of what the registry's watch reports",
-        replaced(Runtime, "step", _watched_by_engine_alone),
+        replaced(Runtime, "step", _by_engine_alone(RegistryReported)),
         masked_by="links that look at the rows of proxies whenever something is due",
     ),
     Mutant(
