@@ -200,10 +200,13 @@ class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
     Args:
         request: the number of the request.
         offset: the highest offset of the origin that the answering site has seen; -1: none.
+        is_confirmed: whether the answering proxy is of the origin's site, and has compared the log, as it is in this
+            log epoch, with what other sites had seen of it.
     """
 
     request: int
     offset: int
+    is_confirmed: bool
 
 
 class LogEndRequest(msgspec.Struct, frozen=True, tag="log-end-request"):

@@ -386,7 +386,8 @@ LOG_BATCH = 1000
 LOG_READ_BYTES = 4 * 1024 * 1024
 """Bytes of records in one read of an embedded log; it ends behind these."""
 WITNESS_S = 5.0
-"""Time for live proxies to say what they have seen of a log that was out of reach, in seconds."""
+"""Time for live proxies to say what they have seen of a log that was out of reach, or at which a proxy
+starts, in seconds."""
 LOG_END_SURE_S = 1.0
 """Pause before a log that ends before what was read of it is asked again, in seconds."""
 LOG_BATCH_BYTES = 512 * 1024

@@ -26,7 +26,7 @@ from federation.site.dispatching_tree import Tree, choose_edges
 from node.machines.forgotten_site import LOOK_MS, OwnershipStability
 from proxy.core.settings import EngineBounds
 from waypost.client.options import AttachOptions
-from waypost.identity import Coordinate, Edge, ProxyId, SiteId, edge, log_epoch_of
+from waypost.identity import NOTHING, Coordinate, Edge, ProxyId, SiteId, edge, log_epoch_of
 from waypost.limits import ADMITTED_S, LINK_LEASE_MS
 from waypost.messages import VERSION, Credential
 from waypost.records import Published
@@ -294,18 +294,46 @@ class World(Environment):
         self._interrupt(site)
         self.later(LOG_AWAY_MS, lambda: self._end_is_lost(site, count))
 
+    def cut_power(self, site: SiteId, count: int, *, disks_lost: bool = False) -> None:
+        """Kill all processes of a site together with its log, as a failure of the site's power; LOG_AWAY_MS later the
+        log comes back without its last `count` records, and the processes start again, with their disks or without.
+
+        The log comes back whole where nobody is left who could notice the loss: neither the registry nor a process of
+        another site knows what would be lost.
+        """
+        self.note(f"the power of {site} fails", narrate=True, by=log_lane(site))
+        nodes = [node for node in self.nodes.values() if node.site == site]
+        for node in nodes:
+            if node.engine is not None:
+                node.crash(disk_lost=disks_lost)
+        self.logs[site].away_until = self.clock.time_ms + LOG_AWAY_MS
+        self.logs[site].interruptions += 1
+
+        def back() -> None:
+            log = self.logs[site]
+            witnesses = [node for node in self.nodes.values() if node.is_announced and not node.still]
+            self._end_is_lost(site, count, 1 + max((node.seen(log.origin) for node in witnesses), default=NOTHING))
+            for node in nodes:
+                if node.engine is None:
+                    node.start()
+
+        self.later(LOG_AWAY_MS, back)
+
     def _interrupt(self, site: SiteId) -> None:
         self.logs[site].interruptions += 1
         for node in self.nodes.values():
             if node.site == site:
                 node.log_interrupted()
 
-    def _end_is_lost(self, site: SiteId, count: int) -> None:
+    def _end_is_lost(self, site: SiteId, count: int, witnessed_below: int = 0) -> None:
         log, row = self.logs[site], self.registry.site_logs[site]
         reported_below = row.seen + 1 if log_epoch_of(log.origin) == row.log_epoch else 0
         # The identity of a log stands in its first record: an empty log is refused.
         count = max(0, min(count, len(log) - log.first - 1))
-        if log.seen_below > max(reported_below, len(log) - count) or log.away_until > self.clock.time_ms:
+        if (
+            log.seen_below > max(reported_below, witnessed_below, len(log) - count)
+            or log.away_until > self.clock.time_ms
+        ):
             self.note(f"the log of {site} is back", narrate=True, by=log_lane(site))
             return
         # The lost records may have been appended in several log epochs.

@@ -14,6 +14,7 @@ class Condition:
 
     Args:
         name_taken_at: the address of the process that has our name; "": none has it.
+        compares_log: it waits for other proxies to say what they have seen of its site's log.
         has_lease: the lease holds now. A registry that is away for longer than that ends it.
         is_watching: all rows of the registry were read once since the start; a watch that breaks later does not change
             that.
@@ -24,6 +25,7 @@ class Condition:
     """
 
     name_taken_at: str
+    compares_log: bool
     has_lease: bool
     is_watching: bool
     health: Container[str]
@@ -36,6 +38,8 @@ def why_not_ready(condition: Condition) -> str:
     """Return why no new client is to be sent to the node now; "": nothing speaks against it."""
     if condition.name_taken_at:
         return f"another process has its name, at {condition.name_taken_at}"
+    if condition.compares_log:
+        return "it waits for other proxies to say what they have seen of its site's log"
     if not condition.has_lease:
         return "it has no lease"
     if not condition.is_watching:

@@ -1,8 +1,9 @@
 """The life of a proxy's process, from its start to its orderly end. Pure: a table, and what the table needs to know.
 
 A process that starts reads its site log up to where it ends, has the log say which log epoch it is in, learns the
-federation's secret, and announces itself under an incarnation of its own. From then on it serves under a lease, which
-is renewed until it has ended; then nothing is served, and the next incarnation is announced. Whatever is told to
+federation's secret, and announces itself under an incarnation of its own, by a lease which it renews. It compares the
+log with what other proxies have seen of it, and serves from then on, until the lease has ended; then nothing is served,
+and the next incarnation is announced. Whatever is told to
 registry, engine and links of a lease, is told from here, in this order: nobody serves before the lease holds, and links
 say nothing for a lease that has ended.
 
@@ -39,6 +40,7 @@ class LifecycleState(Enum):
     CONFIRMING = auto()
     LEARNING = auto()
     ANNOUNCING = auto()
+    WITNESSING = auto()
     SERVING = auto()
     HANDING_BACK = auto()
     WRITING_FINALLY = auto()
@@ -89,6 +91,11 @@ class Announced:
     """
 
     until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """Input, the answer to AskWitnesses: the log has all that other proxies have seen of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +187,13 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class AskWitnesses:
+    """Effect: compare the log with what other proxies have seen of it, unless this process has done so; answered with
+    Witnessed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class GrantLease:
     """Effect, without an answer: inform engine and links that the lease holds.
 
@@ -252,6 +266,7 @@ LifecycleInput = (
     | LogConfirmed
     | SecretLearnt
     | Announced
+    | Witnessed
     | Renewed
     | LeaseEnded
     | Leave
@@ -261,10 +276,11 @@ LifecycleInput = (
 )
 LeaseEffect = GrantLease | ProlongLease | LoseLease
 LeavingEffect = HandBack | WriteFinally | RevokeLease | End
-LifecycleEffect = FindLogEnd | AwaitLog | ConfirmLog | LearnSecret | Announce | KeepLease | LeaseEffect | LeavingEffect
+StartEffect = FindLogEnd | AwaitLog | ConfirmLog | LearnSecret | Announce | AskWitnesses
+LifecycleEffect = StartEffect | KeepLease | LeaseEffect | LeavingEffect
 
 _S = LifecycleState
-_LIVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING, _S.SERVING)
+_LIVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING, _S.WITNESSING, _S.SERVING)
 
 TABLE: Table = {
     (_S.STARTING, Start): ((FindLogEnd,), _S.STARTING),
@@ -272,7 +288,10 @@ TABLE: Table = {
     (_S.READING, LogRead): ((ConfirmLog,), _S.CONFIRMING),
     (_S.CONFIRMING, LogConfirmed): ((LearnSecret,), _S.LEARNING),
     (_S.LEARNING, SecretLearnt): ((Announce,), _S.ANNOUNCING),
-    (_S.ANNOUNCING, Announced): ((GrantLease, KeepLease), _S.SERVING),
+    (_S.ANNOUNCING, Announced): ((AskWitnesses, KeepLease), _S.WITNESSING),
+    (_S.WITNESSING, Witnessed): ((GrantLease,), _S.SERVING),
+    (_S.WITNESSING, Renewed): ((), _S.WITNESSING),
+    (_S.WITNESSING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
     (_S.SERVING, Renewed): ((ProlongLease,), _S.SERVING),
     (_S.SERVING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
     **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _LIVING},

@@ -10,7 +10,8 @@ The next log epoch is decided in federation/site/log_epochs.py.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -101,13 +102,34 @@ class ClaimLogRow:
 
 @dataclass(frozen=True, slots=True)
 class AskWitnesses:
-    """Question: how far has any other live proxy seen an origin? The reply is its highest offset, int; -1: none.
+    """Question: how far have the other live proxies seen an origin? The reply is a Witnessed.
 
     Args:
         origin: the origin.
     """
 
     origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """The reply to AskWitnesses. A proxy that does not answer counts as none.
+
+    Args:
+        here: the highest offset that another live proxy of the log's site has seen, inclusive; NOTHING (-1): none.
+        elsewhere: the same of the live proxies of other sites.
+        is_confirmed: whether a proxy of the log's site has confirmed the log, in the log epoch of the origin
+            (:meth:`LogGuard.confirm`).
+    """
+
+    here: int = NOTHING
+    elsewhere: int = NOTHING
+    is_confirmed: bool = False
+
+    @property
+    def highest(self) -> int:
+        """The highest offset that any of them has seen, inclusive; NOTHING (-1): none."""
+        return max(self.here, self.elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +195,29 @@ class LogGuard:
         self._begun_in = row.log_epoch
         self._has_begun = False
         """The log states of itself what the registry states."""
+        self._began_at = sys.maxsize
+        """Where the log ended when this process began, before it appended anything."""
+        self.is_confirmed = False
+        """Whether the log was compared with what the other proxies had seen of it when this process began
+        (:meth:`confirm`).
+        """
         self._compared_end: int | None = None
         """The lowest end of the log that was found in a comparison."""
         self._beyond: dict[Origin, int] = {}
         """Origin -> the offset that a neighbour has seen, beyond what we have; not checked yet."""
 
     @property
-    def is_read(self) -> bool:
-        """Whether the log was read up to where it states the log epoch that the registry states.
+    def may_append(self) -> bool:
+        """Whether this process may append to the log: it has confirmed the log (:meth:`confirm`), and has read it up to
+        where the log states the log epoch that the registry states.
 
-        Before that nothing may be appended: the records there are of an origin that may have ended.
+        The records before that are of an origin that may have ended.
         """
+        return self.is_confirmed and self.is_read
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the log was read up to where it states the log epoch that the registry states."""
         return self._has_begun and log_epoch_of(self._state.origin) >= self._begun_in
 
     def has_read(self, end: int) -> bool:
@@ -203,6 +237,11 @@ class LogGuard:
         """
         return max(self._begun_in, log_epoch_of(self._state.origin))
 
+    @property
+    def _origin(self) -> Origin:
+        """The origin in which this proxy appends."""
+        return origin_of(self.site, log_epoch=self.log_epoch)
+
     def seen(self, origin: Origin, seen_below: int) -> int:
         """Return the highest offset of an origin that this proxy has seen, inclusive; NOTHING (-1): none.
 
@@ -212,8 +251,13 @@ class LogGuard:
                 to FindSeen. It counts only for the origin in which this proxy appends.
         """
         known = self._state.frontier.get(origin, NOTHING)
-        is_own = origin == origin_of(self.site, log_epoch=self.log_epoch)
-        return max(known, seen_below - 1, self._state.position - 1) if is_own else known
+        return max(known, seen_below - 1, self._state.position - 1) if origin == self._origin else known
+
+    def has_confirmed(self, origin: Origin) -> bool:
+        """Tell whether the origin is the one in which this proxy appends, and it has confirmed the log
+        (:meth:`confirm`).
+        """
+        return self.is_confirmed and origin == self._origin
 
     def seen_beyond(self, origin: Origin, offset: int) -> None:
         """Note that a neighbour has seen an origin of this site up to `offset`, inclusive; the next :meth:`check`
@@ -240,11 +284,26 @@ class LogGuard:
         known = row_as_read(self.site, self._state.acceptance.mark, self._state.ended)
         while is_older_row(self.row, known) and not (yield from self._claim(known)):
             pass
-        yield from self._check_reported()
+        self._began_at = min(self._began_at, (yield from self._check_reported()))
         again = log_confirms(self._state, self._federation, self.row)
         if not again or (yield FindFirst()) > 0:
             yield from self._append(record_of(self._state.site, self._federation, self.row, again=again))
         self._has_begun = True
+
+    def confirm(self) -> Procedure:
+        """Compare the log, once, with what the other proxies have seen of it, before this process serves anything
+        (handover rule 27).
+
+        A procedure (:func:`node.machines.procedure.resume`), to be run after :meth:`begin`, when this process can reach
+        the other proxies. While it runs nothing is appended, and no link leads: all proxies of the site may have died,
+        together with the broker, and what the log has lost then is known to proxies of other sites alone. A question
+        that fails with Unreachable is asked again. Once :attr:`is_confirmed` is true, nothing is asked.
+
+        Raises:
+            LogReplaced: the log has lost its end, or has entered a later log epoch.
+        """
+        while not self.is_confirmed:
+            yield from self._until_answered(self._confirm)
 
     def check(self, end: int, *, reports: bool) -> Procedure:
         """Check that the log and its row in the registry are those that were read (handover rule 27).
@@ -278,14 +337,7 @@ class LogGuard:
         Raises:
             LogReplaced: the log has lost its end, or has entered a later log epoch.
         """
-        while True:
-            try:
-                yield from self._compare()
-                return
-            except LogReplaced:
-                raise
-            except Unreachable:
-                yield Wait(AGAIN_MS)
+        yield from self._until_answered(self._compare)
 
     def raise_epoch(self, end: int | None = None) -> Procedure:
         """Have the registry enter the next log epoch, and record how far the lost one was read (handover rule 27).
@@ -302,7 +354,7 @@ class LogGuard:
         """
         found: int = yield FindEnd()
         end = found if end is None else min(end, found)
-        highest = self.seen(origin_of(self.site, log_epoch=self.log_epoch), (yield FindSeen()))
+        highest = self.seen(self._origin, (yield FindSeen()))
         is_same = yield from self._is_same_log(found)
         # The row may be another one than we know: others report how far they have read, and may have noticed too.
         while (new := as_lost(self.site, self.row, self.log_epoch, highest, end, is_same=is_same)) != self.row:
@@ -322,13 +374,68 @@ class LogGuard:
 
     # ------------------------------------------------------------ steps
 
+    def _until_answered(self, procedure: Callable[[], Procedure]) -> Procedure:
+        """Begin a procedure anew after each question that fails with Unreachable. Raises LogReplaced."""
+        while True:
+            try:
+                yield from procedure()
+                return
+            except LogReplaced:
+                raise
+            except Unreachable:
+                yield Wait(AGAIN_MS)
+
+    def _confirm(self) -> Procedure:
+        """What is lost twice is sure: a proxy of the site may confirm the log, and append, between two answers."""
+        lost = yield from self._find_loss()
+        if lost is not None:
+            yield Wait(SURE_MS)
+            lost = yield from self._find_loss()
+        if lost is None:
+            self.is_confirmed = True
+            return
+        seen, end = lost
+        if (yield from self._claim_loss(seen, end)):
+            raise LogReplaced(f"the log ended at {end}, and other proxies have read it up to {seen + 1}", end=end)
+
+    def _find_loss(self) -> Generator[Question, Any, tuple[int, int] | None]:
+        """Find what others have seen of the log and it has not, or not as they have seen it: the highest offset that
+        they have seen, and from which one on the log has lost it; None: nothing is lost.
+        """
+        witnessed: Witnessed = yield AskWitnesses(self._origin)
+        yield from self._refresh()
+        self._check_epoch()
+        end: int = yield FindEnd()
+        began_at = min(end, self._began_at)
+        if witnessed.here < end and witnessed.elsewhere < began_at:
+            return None
+        is_confirmed = witnessed.is_confirmed or (yield from self._has_grown(end))
+        lost_from = end if is_confirmed else began_at
+        is_lost = witnessed.here >= end or witnessed.elsewhere >= lost_from
+        return (witnessed.highest, lost_from) if is_lost else None
+
+    def _has_grown(self, end: int) -> _Questions:
+        """Tell whether a proxy that has confirmed the log has appended to it since this one began: the others append
+        nothing but the identity of the log.
+        """
+        offset = self._began_at
+        while offset < end:
+            batch: Batch = yield ReadRecords(offset, LOG_BATCH)
+            if any(not isinstance(record, LogBegun) for _, record in batch):
+                return True
+            if not batch:
+                break
+            offset = batch[-1][0] + 1
+        return False
+
     def _compare(self) -> Procedure:
-        origin = origin_of(self.site, log_epoch=self.log_epoch)
+        origin = self._origin
         yield from self._report(self.seen(origin, (yield FindSeen())))
         # The others may notice a little later, and the server is to be there again.
         yield FindEnd()
         yield Wait(SURE_MS)
-        highest: int = yield AskWitnesses(origin)
+        witnessed: Witnessed = yield AskWitnesses(origin)
+        highest = witnessed.highest
         while True:
             yield from self._refresh()
             self._check_epoch()
@@ -348,9 +455,11 @@ class LogGuard:
             if again < self._state.position:
                 raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
-    def _check_reported(self) -> Procedure:
+    def _check_reported(self) -> Generator[Question, Any, int]:
         """Check that the log goes as far as the registry has it from any proxy; what is not so twice is sure. The log
         may have lost its end since this proxy looked at it first, before it read any of that.
+
+        Return where the log ends.
         """
         while True:
             yield from self._refresh()
@@ -361,7 +470,7 @@ class LogGuard:
                 yield Wait(SURE_MS)
                 end = yield FindEnd()
             if seen < end:
-                return
+                return end
             if (yield from self._claim_loss(seen, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {seen + 1}", end=end)
 

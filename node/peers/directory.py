@@ -32,6 +32,11 @@ class Directory(Protocol):
         """The present incarnation of this proxy."""
         ...
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether the registry's watch is open, and has reported who lives."""
+        ...
+
     def live(self) -> list[ProxyRow]:
         """Return the rows of the live proxies, this one among them, in order of name."""
         ...
@@ -62,16 +67,20 @@ class Directory(Protocol):
 
 
 class NodeDirectory:
-    """The directory of a node, from its engine. Until that is there, no proxy is known, nor this one's incarnation.
+    """The directory of a node, from its engine. Until that is there, no proxy is known.
 
     Args:
         site: of the node.
+
+    Attributes:
+        incarnation: of this proxy, as the registry has it; empty: it has never had one.
     """
 
     def __init__(self, site: SiteId) -> None:
         self._routes = Routes(site)
         self._started: Engine | None = None
         self.secret: bytes | None = None
+        self.incarnation = Incarnation("")
 
     def begin(self, engine: Engine) -> None:
         """Take the engine, once the node has it."""
@@ -84,9 +93,9 @@ class NodeDirectory:
         return self._started
 
     @property
-    def incarnation(self) -> Incarnation:
-        """The present incarnation of this proxy. Raises Internal: the node has not started yet."""
-        return self._engine.env.lease.incarnation
+    def is_watching(self) -> bool:
+        """Whether the registry's watch is open, and has reported who lives."""
+        return self._started is not None and self._started.env.cluster.is_watching
 
     def live(self) -> list[ProxyRow]:
         """Return the rows of the live proxies, this one among them, in order of name."""

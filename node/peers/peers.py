@@ -231,9 +231,6 @@ class Peers:
 
         Past PEER_QUEUE messages or PEER_QUEUE_BYTES that wait for the same proxy, it is lost too. The caller gets no
         error. Losses before a message went out are counted in :attr:`lost`; one on its way is not.
-
-        Raises:
-            Internal: the node has not started yet, and the message is one that may go over other sites.
         """
         data, routed = _encoder.encode(message), None
         if not isinstance(message, LinkMessage) and len(data) <= ROUTED_BYTES:

@@ -45,7 +45,14 @@ from node.health.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.health.watchdog import Progress, Watchdog
 from node.machines import lifecycle
 from node.machines.append_admission import AppendCompleted
-from node.machines.lifecycle import LeaseEffect, LeavingEffect, Lifecycle, LifecycleEffect, LifecycleInput
+from node.machines.lifecycle import (
+    LeaseEffect,
+    LeavingEffect,
+    Lifecycle,
+    LifecycleEffect,
+    LifecycleInput,
+    LifecycleState,
+)
 from node.machines.log_guard import LogGuard
 from node.machines.runtime import Begin, Broke, Runtime, RuntimeEffect, Stream
 from node.peers.directory import NodeDirectory
@@ -187,6 +194,8 @@ class Node:
         """The disk had been damaged when this node began."""
         self._heart = Heart()
         self._room = asyncio.Event()
+        self._to_witness = asyncio.Event()
+        """The life cycle wants the log to be compared with what other proxies have seen of it."""
         self._journal = JournalWriter(self.clock, self._on_facts_written, self._on_journal_tried)
         self._has_opened = False
         self.directory = NodeDirectory(self.site)
@@ -208,6 +217,7 @@ class Node:
         cluster, lease = self.engine.env.cluster, self.engine.env.lease
         condition = Condition(
             name_taken_at=self.name.waits_for,
+            compares_log=self._lifecycle.state is LifecycleState.WITNESSING,
             has_lease=lease.holds_at(self.clock.now_ms()),
             is_watching=cluster.is_watching,
             health=self.health.now,
@@ -257,6 +267,7 @@ class Node:
                     "heart": self._heart.beat(),
                     "log guard": self.guarded_log.until_replaced(),
                     "interruptions": self.guarded_log.after_interruptions(),
+                    "witnesses": self._ask_witnesses(),
                     "store": self.effect_runner.until_damaged(),
                     "changelog": self._mend_changelog(),
                 }
@@ -294,7 +305,7 @@ class Node:
             )
             del restored
         engine.output.counters.damaged["store"] += self._store_damaged
-        self.witnesses = Witnesses(self.proxy, self.peers, self.directory)
+        self.witnesses = Witnesses(self.proxy, self.site, self.peers, self.directory, self.clock)
         guard = LogGuard(engine.state, begin.federation, begin.row)
         self.guarded_log = GuardedLog(guard, backends.log, backends.registry, self.witnesses)
         self.effect_runner.begin(backends, engine.env)
@@ -405,7 +416,10 @@ class Node:
                 return lifecycle.SecretLearnt()
             case lifecycle.Announce(incarnation=incarnation):
                 began = await self.name.claim(incarnation)
+                self.directory.incarnation = incarnation
                 return lifecycle.Announced(began + self.config.lease_ttl_ms)
+            case lifecycle.AskWitnesses():
+                self._to_witness.set()
             case lifecycle.KeepLease():
                 await self.name.keep(self._heart, self._lease_renewed)
                 return lifecycle.LeaseEnded(new_incarnation())
@@ -599,6 +613,18 @@ class Node:
         """Live under leases, until cancelled."""
         await self._live_by(lifecycle.Start())
 
+    async def _ask_witnesses(self) -> None:
+        """Compare the log with what other proxies have seen of it, whenever the life cycle wants that, beside the
+        renewals of the lease.
+        """
+        while True:
+            await self._to_witness.wait()
+            self._to_witness.clear()
+            await self.guarded_log.confirm()
+            # The lease may have ended meanwhile, or the process be leaving.
+            if self._lifecycle.state is LifecycleState.WITNESSING:
+                self._lifecycle_step(lifecycle.Witnessed())
+
     async def _read_secret(self) -> None:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
         before = self.directory.secret or b""
@@ -626,8 +652,12 @@ class Node:
             )
 
     def _lease_renewed(self, until_ms: int) -> None:
-        for effect in self._lifecycle.step(lifecycle.Renewed(until_ms), self.clock.now_ms()):
-            assert isinstance(effect, lifecycle.ProlongLease)
+        self._lifecycle_step(lifecycle.Renewed(until_ms))
+
+    def _lifecycle_step(self, input: lifecycle.Renewed | lifecycle.Witnessed) -> None:
+        """Step the life cycle by what comes while the lease is kept."""
+        for effect in self._lifecycle.step(input, self.clock.now_ms()):
+            assert isinstance(effect, lifecycle.ProlongLease | lifecycle.GrantLease)
             self._perform_lease(effect)
 
     def refusal(self, address: str) -> str:
@@ -728,7 +758,7 @@ class Node:
             case CatchUp():
                 self._tasks.spawn(self._serve_history(peer, message))
             case SeenRequest():
-                self.peers.send(peer, SeenResponse(message.request, self.guarded_log.seen(message.origin)))
+                self.peers.send(peer, self._seen(message))
             case Routed():
                 if (received := self.peers.receive(peer, message)) is not None:
                     await self.peer_message(*received)
@@ -738,6 +768,10 @@ class Node:
                 self.effect_runner.requests.answer(message)
             case _:
                 self.step(inputs.PeerSent(peer, message))
+
+    def _seen(self, wanted: SeenRequest) -> SeenResponse:
+        log, origin = self.guarded_log, wanted.origin
+        return SeenResponse(wanted.request, log.seen(origin), is_confirmed=log.has_confirmed(origin))
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:

@@ -55,25 +55,27 @@ class GuardedLog:
 
     @asynccontextmanager
     async def guard_append(self) -> AsyncIterator[None]:
-        """Return a context in which one append to the log is made: it is entered once the log was read up to its end.
+        """Return a context in which one append to the log is made: it is entered once that may be
+        (:attr:`LogGuard.may_append`).
 
         Raises:
-            LogUnavailable: the log was not read so far within BEGIN_S seconds.
+            LogUnavailable: it may not be within BEGIN_S seconds.
             LogReplaced: the log is another one than was read, as this append has found or an earlier one; nothing is
                 appended from then on.
         """
-        if not self._guard.is_read:
-            await self._until_read()
+        if not self._guard.may_append:
+            await self._until_it_may_append()
         with self.remember_replacement():
             yield
 
-    async def _until_read(self) -> None:
+    async def _until_it_may_append(self) -> None:
         try:
             async with asyncio.timeout(BEGIN_S):
-                while not self._guard.is_read:
+                while not (self._guard.may_append or self._replaced.done()):
                     await asyncio.sleep(READ_S)
         except TimeoutError:
-            raise LogUnavailable(f"the proxy has not read its site's log to the end within {BEGIN_S:g} s") from None
+            lacking = "compared its site's log with other proxies" if self._guard.is_read else "read its site's log"
+            raise LogUnavailable(f"the proxy has not {lacking} within {BEGIN_S:g} s") from None
 
     @contextmanager
     def remember_replacement(self) -> Iterator[None]:
@@ -107,6 +109,12 @@ class GuardedLog:
         """Return the highest offset of an origin that this proxy has seen, inclusive; NOTHING (-1): none."""
         return self._guard.seen(origin, self._log.seen_below)
 
+    def has_confirmed(self, origin: Origin) -> bool:
+        """Tell whether the origin is the one in which this proxy appends, and it has confirmed the log
+        (:meth:`LogGuard.confirm`).
+        """
+        return self._guard.has_confirmed(origin)
+
     async def until_read(self, end: int) -> None:
         """Wait until the log was read up to the offset `end`, or up to a lower end that a comparison found since."""
         while not self._guard.has_read(end):
@@ -125,6 +133,17 @@ class GuardedLog:
             WaypostError: the log or the registry does not answer; it may be run again.
         """
         await self._run_guarded(self._guard.begin())
+
+    async def confirm(self) -> None:
+        """Compare the log, once, with what the other proxies have seen of it (:meth:`LogGuard.confirm`).
+
+        To be run when this process is announced, before it serves anything.
+
+        Raises:
+            LogReplaced: the log has lost its end, or has entered another log epoch.
+            WaypostError: log or registry fail in another way than that they do not answer (Unreachable).
+        """
+        await self._run_guarded(self._guard.confirm())
 
     async def check(self, end: int, *, reports: bool) -> None:
         """Check that the log and its row in the registry are those that were read (:meth:`LogGuard.check`).
@@ -199,7 +218,7 @@ class GuardedLog:
             case ClaimLogRow(expected=expected, new=new):
                 return await self._registry.claim_site_log(self._guard.site, expected, new)
             case AskWitnesses(origin=origin):
-                return await self._witnesses.highest(origin)
+                return await self._witnesses.ask(origin)
             case Wait(for_ms=for_ms):
                 return await asyncio.sleep(for_ms / 1000)
             case _:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 
 from federation.messages import SeenRequest, SeenResponse
+from federation.ports import ProxyRow
+from node.machines.log_guard import Witnessed
 from node.peers.directory import Directory
 from node.peers.peers import Peers
-from waypost.identity import NOTHING, Origin, ProxyId
+from waypost.clock import Clock
+from waypost.identity import NOTHING, Origin, ProxyId, SiteId
 from waypost.limits import WITNESS_S
 
 POLL_S = 0.05
@@ -21,44 +24,56 @@ class Witnesses:
     """Asks all live proxies but ours.
 
     Args:
+        site: ours.
         directory: of the node: who lives.
+        clock: of the node, by which `peers` notes whom it has not reached.
     """
 
-    def __init__(self, proxy: ProxyId, peers: Peers, directory: Directory) -> None:
+    def __init__(self, proxy: ProxyId, site: SiteId, peers: Peers, directory: Directory, clock: Clock) -> None:
         self._proxy = proxy
+        self._site = site
         self._peers = peers
         self._directory = directory
+        self._clock = clock
         self._request = 0
-        self._answers: dict[ProxyId, int] = {}
+        self._answers: dict[ProxyId, SeenResponse] = {}
 
-    async def highest(self, origin: Origin) -> int:
-        """Return the highest offset of the origin that any other live proxy has seen; NOTHING (-1): none, or none
-        answered.
+    async def ask(self, origin: Origin) -> Witnessed:
+        """Return how far the other live proxies have seen the origin.
 
-        Waits for the answer of every live proxy, of those that come up meanwhile too, WITNESS_S seconds at most. Make
-        one call at a time: the result of a call that overlaps with a later one is that of the later one.
+        Waits until it is known who lives, and for the answer of every live proxy that can be reached, of those that
+        come up meanwhile too, WITNESS_S seconds at most. Make one call at a time: the result of a call that overlaps
+        with a later one is that of the later one.
 
         Args:
-            origin: the origin.
+            origin: the origin, of this proxy's site.
         """
         self._request += 1
         self._answers = {}
-        asked: set[ProxyId] = set()
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + WITNESS_S
-        while loop.time() < ends:
-            living = {row.proxy for row in self._directory.live()} - {self._proxy}
-            for peer in sorted(living - asked):
-                self._peers.send(peer, SeenRequest(self._request, origin))
-            asked |= living
-            if living <= self._answers.keys():
-                break
+        asked: dict[ProxyId, ProxyRow] = {}
+        began_ms = self._clock.now_ms()
+        while self._clock.now_ms() < began_ms + 1000 * WITNESS_S:
+            if self._directory.is_watching:
+                living = {row.proxy: row for row in self._directory.live() if row.proxy != self._proxy}
+                for peer in sorted(living.keys() - asked.keys()):
+                    self._peers.send(peer, SeenRequest(self._request, origin))
+                asked |= living
+                if living.keys() <= self._answers.keys() | self._unreached_since(began_ms):
+                    break
             await asyncio.sleep(POLL_S)
-        return max(self._answers.values(), default=NOTHING)
+        is_here = {proxy: row.site == self._site for proxy, row in asked.items()}
+        answers = [(is_here.get(proxy, False), answer) for proxy, answer in self._answers.items()]
+        return Witnessed(
+            here=max((answer.offset for here, answer in answers if here), default=NOTHING),
+            elsewhere=max((answer.offset for here, answer in answers if not here), default=NOTHING),
+            is_confirmed=any(answer.is_confirmed for here, answer in answers if here),
+        )
+
+    def _unreached_since(self, began_ms: int) -> set[ProxyId]:
+        """The peers to which the question was lost: there was no way to them. No answer of theirs can come."""
+        return {proxy for proxy, failed in self._peers.unroutable().items() if failed.last_ms >= began_ms}
 
     def receive(self, peer: ProxyId, message: SeenResponse) -> None:
-        """Note the answer of a peer to the request that :meth:`highest` waits for; an answer to an earlier one is
-        dropped.
-        """
+        """Note the answer of a peer to the request that :meth:`ask` waits for; one to an earlier request is dropped."""
         if message.request == self._request:
-            self._answers[peer] = message.offset
+            self._answers[peer] = message

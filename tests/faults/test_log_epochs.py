@@ -165,6 +165,48 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
     check_audit(json.loads(audited.stdout), lost=[at for n, at in safe.items() if n > 200 and at.origin == "A/0"])
 
 
+async def test_power_cut_of_a_site_loses_nothing_in_silence_that_only_another_site_has_seen(
+    cluster: tuple[Cluster, dict[str, KafkaServer]], tmp_path: Path
+) -> None:
+    """All proxies of A die together with their broker, and their disks are lost. So nobody at A knows the end of the
+    log that b1 has seen, nor does the registry, if that was seen since the last report.
+    """
+    proxies, brokers = cluster[0].proxies, cluster[1]
+    away, level = Reader("away"), Reader("level")
+    await away.prepare(proxies["a1"].url)
+    await level.prepare(proxies["b1"].url)
+    level.start(proxies["b1"].url)
+    prefix = cluster[0]._specs[0].flags["prefix"]
+    safe = await publish(proxies["a1"].url, range(1, 201))
+    await until(lambda: len(level.numbers) == 200, "everything has arrived")
+    safe |= await publish(proxies["a1"].url, range(201, 261))
+    await until(lambda: len(level.numbers) == 260, "the last ones have arrived")
+    at_a = [proxies["a1"], proxies["a2"]]
+    await asyncio.gather(*(asyncio.to_thread(proxy.kill) for proxy in at_a))
+    fault = LostEnd(brokers["A"], f"{prefix}.A.log", 3_000)
+    await fault.inject()
+    for proxy in at_a:
+        shutil.rmtree(tmp_path / "proxies" / "proxies" / proxy.name)
+    await fault.heal()
+    await asyncio.gather(*(asyncio.to_thread(proxy.start) for proxy in at_a))
+    safe |= await publish(proxies["a2"].url, range(261, 361))
+    away.start(proxies["a1"].url)
+    readers = [level, away]
+    try:
+        await until(
+            lambda: not any(accounts(reader, safe) for reader in readers),
+            "everything is given, or told to be lost",
+            TIMEOUT_S,
+        )
+    finally:
+        wrong = [line for reader in readers for line in accounts(reader, safe)[:3]]
+        for each in readers:
+            await each.stop()
+        assert wrong == []
+    assert away.gaps and not level.gaps
+    assert all(at.origin == "A/0.2" for n, at in safe.items() if n > 260)
+
+
 async def close(proxies: list[ProxyProcess]) -> None:
     """Have closing markers written, and wait until all below them is on record."""
     markers = {

@@ -69,10 +69,10 @@ def links(log: SlowLog, sent: Sent) -> tuple[Links, Step]:
     state = SiteState(A, (B,))
     ends, site_log = LinkEndpoints(state, random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
-    others = Witnesses(ProxyId("a1"), cast(Peers, sent), NodeDirectory(A))
+    others = Witnesses(ProxyId("a1"), A, cast(Peers, sent), NodeDirectory(A), ManualClock())
     guard = LogGuard(state, "federation", SiteLogRow(identity="log"))
-    # The log has said what it is.
-    guard._has_begun = True
+    # The log has said what it is, and that was compared with other proxies.
+    guard._has_begun = guard.is_confirmed = True
 
     def step(input: LinkInput) -> None:
         for effect in ends.step(input, 0):

@@ -22,7 +22,7 @@ from federation.site.acceptance import LogMark
 from federation.site.log_epochs import federation_of
 from federation.site.state import SiteState
 from node.health.dependency_health import DependencyHealth
-from node.machines.log_guard import LogGuard
+from node.machines.log_guard import LogGuard, Witnessed
 from node.site_log.guarded_log import GuardedLog
 from node.site_log.witnesses import Witnesses
 from node.startup.log_start import run_log_start
@@ -35,14 +35,16 @@ from waypost.records import LogBegun, Published, Record
 A = SiteId("A")
 
 
-class Nobody(Witnesses):
-    """Others that have seen so much of the log."""
+class Others(Witnesses):
+    """Other proxies that have seen so much of the log, and give one answer after the other; the last one again and
+    again. By default nobody has seen anything.
+    """
 
-    def __init__(self, offset: int = -1) -> None:
-        self.offset = offset
+    def __init__(self, *answers: Witnessed) -> None:
+        self.answers = [*answers] or [Witnessed()]
 
-    async def highest(self, origin: Origin) -> int:
-        return self.offset
+    async def ask(self, origin: Origin) -> Witnessed:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
 def published(number: int) -> Published:
@@ -63,7 +65,7 @@ async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tu
     site_log = MemorySiteLog(MemoryLogStorage())
     await site_log.append(records(there))
     await registry.claim_site_log(A, None, row)
-    return GuardedLog(LogGuard(state, "federation", known), site_log, registry, Nobody()), registry
+    return GuardedLog(LogGuard(state, "federation", known), site_log, registry, Others()), registry
 
 
 def notice(guard: GuardedLog, end: int | None) -> None:
@@ -102,7 +104,7 @@ async def test_an_empty_log_enters_no_log_epoch_until_an_operator_says_so(others
     """It may be another log; who begins there is refused, and told what to do."""
     known = SiteLogRow(identity="log", seen=4)
     own_guard, registry = await guard(read=5, there=0, known=known, row=known)
-    own_guard._witnesses = Nobody(others)
+    own_guard._witnesses = Others(Witnessed(elsewhere=others))
     with pytest.raises(LogReplaced):
         await own_guard._run(own_guard._guard.compare())
     await own_guard.raise_epoch()
@@ -158,8 +160,8 @@ class Proxy:
         self.log = MemorySiteLog(storage)
         self.guard = LogGuard(state, "federation", row)
         # So far there was nothing to say.
-        self.guard._has_begun = True
-        self.guarded_log = GuardedLog(self.guard, self.log, registry, witnesses or Nobody())
+        self.guard._has_begun = self.guard.is_confirmed = True
+        self.guarded_log = GuardedLog(self.guard, self.log, registry, witnesses or Others())
         self.read = read
 
     async def check(self) -> asyncio.Task[None]:
@@ -226,20 +228,87 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     storage = MemoryLogStorage()
     storage.records.extend(records(3))
     proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
-    proxy.guard._has_begun = False
-
-    async def append() -> list[int]:
-        async with proxy.guarded_log.guard_append():
-            return await proxy.log.append([published(99)])
-
+    proxy.guard._has_begun = proxy.guard.is_confirmed = False
     with pytest.raises(LogUnavailable, match="not read"):
-        await append()
+        await append_one(proxy)
     await proxy.guarded_log.begin()
     with pytest.raises(LogUnavailable, match="not read"):
-        await append()
+        await append_one(proxy)
     proxy.guard._state.fold(3, storage.records[3])
-    assert await append() == [4]
+    with pytest.raises(LogUnavailable, match="not compared"):
+        await append_one(proxy)
+    await proxy.guarded_log.confirm()
+    assert await append_one(proxy) == [4]
     assert [type(record) for record in storage.records[3:]] == [LogBegun, Published]
+
+
+async def starting(end: int, others: Others) -> tuple[Proxy, MemoryRegistry, asyncio.Task[list[int]]]:
+    """Return a proxy that has begun at a log with so many records and is asked to append one, and its registry."""
+    registry, row = MemoryRegistry(MemoryRegistryStorage(), ManualClock()), SiteLogRow(identity="log", seen=end - 2)
+    await registry.claim_site_log(A, None, row)
+    storage = MemoryLogStorage()
+    storage.records.extend(records(end))
+    proxy = Proxy(storage, registry, row, end, others)
+    proxy.guard._has_begun = proxy.guard.is_confirmed = False
+    await proxy.guarded_log.begin()
+    append = asyncio.create_task(append_one(proxy))
+    await asyncio.sleep(0.05)
+    assert not append.done() and storage.end == end
+    return proxy, registry, append
+
+
+async def append_one(proxy: Proxy) -> list[int]:
+    async with proxy.guarded_log.guard_append():
+        return await proxy.log.append([published(99)])
+
+
+async def test_proxy_that_starts_asks_the_others_once_before_it_appends() -> None:
+    proxy, _, append = await starting(4, Others(Witnessed(here=3, elsewhere=3), Witnessed(elsewhere=9)))
+    await proxy.guarded_log.confirm()
+    assert await append == [4]
+    await proxy.guarded_log.confirm()
+
+
+async def test_log_that_lost_what_only_proxies_of_other_sites_have_seen_enters_the_next_log_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All proxies of the site died together with the broker, and a sibling has named the log's identity since: that
+    stands where another record was read.
+    """
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 10)
+    for elsewhere in (4, 5, 9):
+        proxy, registry, append = await starting(4, Others(Witnessed(here=4, elsewhere=elsewhere)))
+        await proxy.log.append([LogBegun(federation="federation", identity="log", log_epoch=1, again=True)])
+        with pytest.raises(LogReplaced, match=f"ended at 4, and other proxies have read it up to {elsewhere + 1}"):
+            await proxy.guarded_log.confirm()
+        with pytest.raises(LogReplaced):
+            await append
+        await proxy.guarded_log.raise_epoch()
+        found = await registry.site_log(A)
+        assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (3, elsewhere)})
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param(Others(Witnessed(here=5, elsewhere=5, is_confirmed=True)), id="by its word"),
+        pytest.param(Others(Witnessed(elsewhere=5), Witnessed(elsewhere=5, is_confirmed=True)), id="by its later word"),
+        pytest.param(Others(Witnessed(elsewhere=5)), id="by what it has appended"),
+    ],
+)
+async def test_log_that_a_live_proxy_of_the_site_has_appended_to_is_confirmed(
+    others: Others, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 10)
+    proxy, registry, append = await starting(4, others)
+    appended: Record = LogBegun(federation="federation", identity="log", log_epoch=1, again=True)
+    if len(others.answers) == 1 and not others.answers[0].is_confirmed:
+        appended = published(4)
+    await proxy.log.append([appended, appended])
+    await proxy.guarded_log.confirm()
+    assert await append == [6]
+    found = await registry.site_log(A)
+    assert found is not None and found.log_epoch == 1
 
 
 async def test_identity_that_comes_to_stand_where_a_record_was_read_ends_the_log_epoch() -> None:
@@ -277,7 +346,7 @@ async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     row, storage = await registry.site_log(A), MemoryLogStorage()
     assert row is not None
     storage.records.extend(records(3))
-    proxy = Proxy(storage, registry, row, 3, Nobody(8))
+    proxy = Proxy(storage, registry, row, 3, Others(Witnessed(elsewhere=8)))
     looking = await proxy.check()
     append = asyncio.create_task(proxy.log.append([published(99)]))
     await asyncio.wait([looking], timeout=5)
@@ -336,7 +405,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
         await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
     start = await run_log_start(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
-    guarded_log = GuardedLog(LogGuard(state, federation, start.row), parts.log, registry, Nobody())
+    guarded_log = GuardedLog(LogGuard(state, federation, start.row), parts.log, registry, Others())
     await guarded_log.begin()
     row = await registry.site_log(A)
     assert row is not None and (row.identity, row.log_epoch, row.ended) == ("log", 2, ended)

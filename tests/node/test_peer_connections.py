@@ -40,6 +40,7 @@ class OneOther:
 
     secret: bytes | None = SECRET
     incarnation = INCARNATION
+    is_watching = True
 
     def __init__(self, other: ProxyRow | None, refusals: list[tuple[str, ProxyId, str]] | None = None) -> None:
         self._other = other

@@ -235,7 +235,7 @@ FROM_PEER = [
     LogEndRequest(Incarnation("i"), 4),
     LogEndResponse(Incarnation("i"), 4, {ORIGIN: 3}),
     SeenRequest(1, ORIGIN),
-    SeenResponse(1, -1),
+    SeenResponse(1, -1, is_confirmed=False),
 ]
 IN_LOGS: list[msgspec.Struct] = [
     records.Published(producer="p", incarnation=INCARNATION, sequence=1, at_ms=0, body=BODY),

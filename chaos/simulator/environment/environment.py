@@ -224,9 +224,20 @@ class Process(ABC):
         The next check of the log finds whether the log has lost its end (handover rule 27).
         """
 
+    @property
+    @abstractmethod
+    def is_announced(self) -> bool:
+        """Whether the process can be asked by others: the registry has its row, and it was not stopped since."""
+
     @abstractmethod
     def seen(self, origin: Origin) -> int:
         """Return the highest offset of an origin that this process has seen; -1: none."""
+
+    @abstractmethod
+    def has_confirmed(self, origin: Origin) -> bool:
+        """Tell whether this process appends in the origin, and has compared the log with what others have seen of it
+        (handover rule 27).
+        """
 
     @abstractmethod
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:

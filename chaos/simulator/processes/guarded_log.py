@@ -21,6 +21,7 @@ from node.machines.log_guard import (
     ReadLogRow,
     ReadRecords,
     Wait,
+    Witnessed,
 )
 from node.machines.procedure import resume
 from waypost.errors import HistoryTruncated, LogReplaced, RegistryUnavailable, Unreachable
@@ -57,8 +58,8 @@ class GuardedLog:
 
     @property
     def has_to_wait(self) -> bool:
-        """Whether an append has to wait: the log was not compared, or not read up to where it states its identity."""
-        return self.is_interrupted or not self.guard.is_read
+        """Whether an append has to wait: the log was not compared, or the guard does not allow it yet."""
+        return self.is_interrupted or not self.guard.may_append
 
     def add_waiting(self, append: Callable[[], None]) -> None:
         """Keep an append, behind those that are kept already, for :meth:`release`."""
@@ -93,6 +94,19 @@ class GuardedLog:
             self.release()
         else:
             self._node.schedule(1, self._release_once_read)
+
+    def confirm(self, on_done: Callable[[], None]) -> None:
+        """Compare the log, once, with what other processes have seen of it, and perform the kept appends.
+
+        Args:
+            on_done: called then; never if the process ends, or restarts on a new log, before.
+        """
+
+        def done(error: Unreachable | None) -> None:
+            on_done()
+            self.release()
+
+        self._run(self.guard.confirm(), done)
 
     def check(self, *, reports: bool) -> None:
         """Check whether the log is still the one that was read, and has what others saw; else the process restarts.
@@ -203,8 +217,14 @@ class GuardedLog:
                 self._check_registry()
                 return registry.claim_site_log(site, expected, new)
             case AskWitnesses(origin=origin):
-                others = [node for node in world.live_nodes() if node is not self._node and not node.still]
-                return max((node.seen(origin) for node in others), default=NOTHING)
+                others = [each for each in world.nodes.values() if each is not self._node]
+                others = [each for each in others if each.is_announced and not each.still]
+                here = [each for each in others if each.site == site]
+                return Witnessed(
+                    here=max((each.seen(origin) for each in here), default=NOTHING),
+                    elsewhere=max((each.seen(origin) for each in others if each.site != site), default=NOTHING),
+                    is_confirmed=any(each.has_confirmed(origin) for each in here),
+                )
             case Wait():
                 return None
             case _:

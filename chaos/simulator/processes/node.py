@@ -22,7 +22,7 @@ from federation.links.inputs import LinkInput
 from federation.ports import ProxyRow, RegistryEvent
 from node.machines import lifecycle
 from node.machines.lease_keeper import LeaseKeeper
-from node.machines.lifecycle import Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
+from node.machines.lifecycle import LeaseEffect, Lifecycle, LifecycleEffect, LifecycleInput, LifecycleState
 from node.machines.log_guard import ClaimLogRow, FindEnd, FindFirst, LogGuard, ReadLogRow, ReadRecords, Wait
 from node.machines.log_start import (
     FindSnapshot,
@@ -221,6 +221,17 @@ class Node(PerformingProcess):
     def seen(self, origin: Origin) -> int:
         """Return the highest offset of an origin that this process has seen; -1: none."""
         return self.guarded_log.guard.seen(origin, self.read_below)
+
+    def has_confirmed(self, origin: Origin) -> bool:
+        """Tell whether this process appends in the origin, and has compared the log with what others have seen of it
+        (handover rule 27).
+        """
+        return self.guarded_log.guard.has_confirmed(origin)
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether the process can be asked by others: the registry has its row, and it was not stopped since."""
+        return self.ready or self._lifecycle.state is LifecycleState.WITNESSING
 
     def could_act_for(self, for_ms: int) -> bool:
         """Tell whether the process has a lease, is not ending, and was up, not stalled, and in touch with the registry
@@ -456,17 +467,12 @@ class Node(PerformingProcess):
                 self._learn_secret()
             case lifecycle.Announce(incarnation=incarnation):
                 self._announce(incarnation)
-            case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
-                self.ready = True
-                self.link_shell.incarnation = incarnation
-                self.step(LeaseGranted(incarnation, until_ms))
+            case lifecycle.AskWitnesses():
+                self.guarded_log.confirm(self._witnessed)
             case lifecycle.KeepLease(incarnation=incarnation):
                 self._renew_when_due(incarnation, LeaseKeeper(LEASE_MS, self.world.clock.time_ms))
-            case lifecycle.ProlongLease(until_ms=until_ms):
-                self.step(LeaseRenewed(until_ms))
-            case lifecycle.LoseLease():
-                self.ready = False
-                self.step(LeaseLost())
+            case lifecycle.GrantLease() | lifecycle.ProlongLease() | lifecycle.LoseLease():
+                self._perform_lease(effect)
             case lifecycle.HandBack():
                 self.step(StopHandovers())
                 self._await_handed_back()
@@ -476,6 +482,20 @@ class Node(PerformingProcess):
                 self._revoke()
             case lifecycle.End():
                 self._end()
+            case _:
+                assert_never(effect)
+
+    def _perform_lease(self, effect: LeaseEffect) -> None:
+        match effect:
+            case lifecycle.GrantLease(incarnation=incarnation, until_ms=until_ms):
+                self.ready = True
+                self.link_shell.incarnation = incarnation
+                self.step(LeaseGranted(incarnation, until_ms))
+            case lifecycle.ProlongLease(until_ms=until_ms):
+                self.step(LeaseRenewed(until_ms))
+            case lifecycle.LoseLease():
+                self.ready = False
+                self.step(LeaseLost())
             case _:
                 assert_never(effect)
 
@@ -531,6 +551,11 @@ class Node(PerformingProcess):
         world.registry_changed()
         self._live_by(lifecycle.Announced(until_ms))
 
+    def _witnessed(self) -> None:
+        # The lease may have ended meanwhile, or the process be leaving.
+        if self._lifecycle.state is LifecycleState.WITNESSING:
+            self._live_by(lifecycle.Witnessed())
+
     def _await_handed_back(self) -> None:
         assert self.engine is not None
         if self.engine.is_handing_over:
@@ -566,7 +591,8 @@ class Node(PerformingProcess):
         if self.leaving or self.is_log_replaced:
             return
         if not self._is_deaf:
-            self.guarded_log.check(reports=self.engine is not None and self.engine.env.cluster.is_site_reporter)
+            reports = self.ready and self.engine is not None and self.engine.env.cluster.is_site_reporter
+            self.guarded_log.check(reports=reports)
             self.world.registry.expire(now)
             held = self.world.registry.renew(self.proxy, incarnation, now + LEASE_MS)
             self.world.registry_changed()

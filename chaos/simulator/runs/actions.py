@@ -340,6 +340,17 @@ def _lose_end(world: World, client: Client, pick: int, number: int) -> None:
     world.lose_end(list(world.logs)[pick % len(world.logs)], 1 + pick // 7 % 12)
 
 
+def _cut_power(world: World, client: Client, pick: int, number: int) -> None:
+    """Have the power of a site fail, and let time pass until its processes serve again, START_MS at most: nobody else
+    dies meanwhile, who may be the only one to know what the log has lost.
+    """
+    site = list(world.logs)[pick % len(world.logs)]
+    if site in world.dead_sites or world.logs[site].away_until > world.clock.time_ms:
+        return
+    world.cut_power(site, 1 + pick // 7 % 6, disks_lost=pick // 42 % 2 == 0)
+    world.run(START_MS, lambda: all(node.ready for node in world.nodes.values() if node.site == site))
+
+
 def _damage(world: World, client: Client, pick: int, number: int) -> None:
     """Damage a record of a log; a proxy that has not read it yet, or begins anew before it, reads the damage."""
     site = list(world.logs)[pick % len(world.logs)]
@@ -355,6 +366,7 @@ def _damage_store(world: World, client: Client, pick: int, number: int) -> None:
         world.note(f"an entry in the store of {node.proxy} is damaged", narrate=True, by=node.proxy)
 
 
+START_MS = 8_000
 WAIT = "wait for a phase"
 WAIT_MS = 1_500
 
@@ -411,6 +423,7 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "use a name again": _name_again,
     "leave for good": _leave_for_good,
     "lose the end of a log": _lose_end,
+    "cut the power of a site": _cut_power,
     "damage a log": _damage,
     "damage a store": _damage_store,
     WAIT: _wait_for_phase,
@@ -424,5 +437,6 @@ AIMED = frozenset(ACTIONS) - {
     "come with a state beyond the logs",
     "drain a proxy",
     "end a drain",
+    "cut the power of a site",
 }
 """Actions that are worth doing just when a proxy is in a certain phase."""

@@ -77,6 +77,8 @@ HAS_LOST_STATES = 0.15
 """With this chance receivers of a schedule lose their delivery state."""
 HAS_DRAINS = 0.15
 """With this chance operators drain proxies in a schedule."""
+HAS_POWER_CUTS = 0.1
+"""With this chance the power of a site fails in a schedule with more than one."""
 HAS_FORGOTTEN_SITES = 0.3
 """With this chance operators forget sites, in a schedule whose sites may end for good."""
 SHAPES: tuple[Shape, ...] = ("line", "star", "ring", "mesh")
@@ -99,6 +101,7 @@ def draw(seed: int) -> Schedule:
         run = perhaps(run, "forgotten sites", HAS_FORGOTTEN_SITES, with_forgotten_sites)
     if len(run.sites) > 1:
         run = perhaps(run, "covering", HAS_COVERING, with_covering)
+        run = perhaps(run, "power cuts", HAS_POWER_CUTS, with_power_cuts)
     run = perhaps(run, "roaming", HAS_ROAMING, with_roaming)
     run = perhaps(run, "ahead", HAS_AHEAD, with_receivers_ahead)
     run = perhaps(run, "drains", HAS_DRAINS, with_drains)
@@ -245,6 +248,31 @@ def with_drains(run: Schedule) -> Schedule:
         return rng.randint(0, 1_500), name, rng.getrandbits(16)
 
     return _with_aimed_steps(run, rng, 4, step)
+
+
+def with_power_cuts(run: Schedule) -> Schedule:
+    """Return a copy of a schedule with new steps, drawn by its seed: something is published at a site, whose power
+    fails soon after that, and again once it is back.
+    """
+    rng = random.Random(f"power cuts {run.seed}")
+    script, proxies = list(run.script), [proxy for names in run.sites.values() for proxy in names]
+
+    def pick(index: int, count: int) -> int:
+        return index + count * rng.randrange(2**16 // count)
+
+    def publish(site: str) -> list[Step]:
+        indexes = [index for index, proxy in enumerate(proxies) if proxy in run.sites[site]]
+        return [
+            (rng.randint(0, 60), "publish a burst", pick(rng.choice(indexes), len(proxies)))
+            for _ in range(rng.randint(1, 3))
+        ]
+
+    for _ in range(rng.randint(1, 2)):
+        place, index = rng.randint(0, len(script)), rng.randrange(len(run.sites))
+        site = list(run.sites)[index]
+        cut = (rng.randint(10, 200), "cut the power of a site", pick(index, len(run.sites)))
+        script[place:place] = [*publish(site), cut, *publish(site)]
+    return replace(run, script=script)
 
 
 def with_lost_states(run: Schedule) -> Schedule:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.messages import CaughtUp
 from federation.site.events import Event, SeveranceAnnounced
 from federation.site.history import HistoryAnswer
 from federation.site.state import SiteState
-from node.machines.log_guard import AppendRecord, LogGuard, Procedure
+from node.machines.log_guard import AppendRecord, LogGuard, Procedure, Question
 from proxy.core.interest import Interest
 from proxy.stream.coverage import Coverage
 from proxy.stream.interest_repair import InterestRepair
@@ -45,7 +46,13 @@ def _append_wherever_it_is(self: LogGuard, record: LogBegun) -> Procedure:
     yield AppendRecord(record)
 
 
-def _check_nothing(self: LogGuard) -> Procedure:
+def _check_nothing(self: LogGuard) -> Generator[Question, Any, int]:
+    yield from ()
+    return 0
+
+
+def _ask_nobody(self: LogGuard) -> Procedure:
+    self.is_confirmed = True
     yield from ()
 
 
@@ -54,6 +61,7 @@ def _looks_at_no_end() -> Iterator[None]:
     with (
         replaced(LogGuard, "_append", _append_wherever_it_is)(),
         replaced(LogGuard, "_check_reported", _check_nothing)(),
+        replaced(LogGuard, "confirm", _ask_nobody)(),
     ):
         yield
 
@@ -93,10 +101,18 @@ MUTANTS = (
     ),
     Mutant(
         "begins at whatever is left of a log",
-        "a proxy that starts compares neither the log's end nor the place of its own first record with what was read",
+        "a proxy that starts compares nothing with what was read: not the log's end, nor its own first record's place",
         _looks_at_no_end,
         ("LOST",),
         kept=("99415883",),
+        rule=27,
+    ),
+    Mutant(
+        "asks no other proxy when it starts",
+        "a proxy that starts appends before others, also of other sites, have said what they have seen of the log",
+        replaced(LogGuard, "confirm", _ask_nobody),
+        ("LOST", "STUCK"),
+        scenarios=("power_cut_of_a_site_whose_end_only_another_one_has_seen",),
         rule=27,
     ),
     Mutant(

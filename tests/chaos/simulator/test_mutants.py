@@ -24,7 +24,13 @@ AT_ONCE = (LifecycleState.LEARNING, lifecycle.Leave)
 ROWS = [
     (table, row) for table in (lifecycle.TABLE, STREAM_TABLE, journal_queue.TABLE) for row in table if row != AT_ONCE
 ]
-LIFE = ("ends_in_good_order", "ends_before_it_has_begun", "ends_in_a_handover", "ends_without_its_parts")
+LIFE = (
+    "ends_in_good_order",
+    "ends_before_it_has_begun",
+    "ends_in_a_handover",
+    "ends_without_its_parts",
+    "told_to_end_while_the_log_is_compared",
+)
 """Scenarios of processes that begin and end."""
 
 
