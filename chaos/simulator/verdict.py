@@ -207,7 +207,12 @@ def verdict(world: World) -> list[str]:
         return []
     violations = list(dict.fromkeys(world.violations))
     published = _published(world)
-    violations += _check_caught_up(world, list(published)) + _check_interests(world) + check_forwarding(world)
+    violations += (
+        _check_caught_up(world, list(published))
+        + _check_interests(world)
+        + check_forwarding(world)
+        + _check_log_epochs(world)
+    )
     violations += check_owners(world.journal)
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
@@ -310,6 +315,18 @@ def _check_interests(world: World) -> list[str]:
             ]
         if len(connected) == len(world.logs) and (kept := known - held - wanted):
             violations.append(f"ASKS {node.proxy} knows of {sorted(kept)}, which nobody wants")
+    return violations
+
+
+def _check_log_epochs(world: World) -> list[str]:
+    """A log begins another log epoch only after it has lost something."""
+    violations = []
+    for site, row in world.registry.site_logs.items():
+        log = world.logs[site]
+        if row.log_epoch > 1 + log.losses and not log.was_damaged:
+            violations.append(
+                f"NOLOSS {site} is in log epoch {row.log_epoch}, and its log lost its end {log.losses} times"
+            )
     return violations
 
 

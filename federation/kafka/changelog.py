@@ -117,8 +117,10 @@ class KafkaChangelog(Handle):
     async def _check_lost(self) -> None:
         short = 0
         while short < 2:
+            # As known before the answer: the topic grows while that is under way.
+            seen_below = self._seen_below
             try:
-                short = short + 1 if await self._reader.end_offset() < self._seen_below else 0
+                short = short + 1 if await self._reader.end_offset() < seen_below else 0
                 if not short:
                     return
             except LogUnavailable:

@@ -231,6 +231,11 @@ class LogGuard:
         return reached >= end or (self._compared_end is not None and reached >= self._compared_end)
 
     @property
+    def position(self) -> int:
+        """The position up to which this process has read the log: the offset of the record that it reads next."""
+        return self._state.position
+
+    @property
     def log_epoch(self) -> int:
         """The log epoch of everything that this proxy appends: the registry's when it began, or a later one that was
         read.
@@ -305,21 +310,23 @@ class LogGuard:
         while not self.is_confirmed:
             yield from self._until_answered(self._confirm)
 
-    def check(self, end: int, *, reports: bool) -> Procedure:
+    def check(self, end: int, *, read_below: int, reports: bool) -> Procedure:
         """Check that the log and its row in the registry are those that were read (handover rule 27).
 
         A procedure (:func:`node.machines.procedure.resume`), to be run again and again. It compares the log's end, the
         row, and what :meth:`seen_beyond` has noted.
 
         Args:
-            end: the offset behind the log's last record, as just read.
+            end: the offset behind the log's last record, as just looked up.
+            read_below: the position up to which this process had read the log before that: `end` says nothing of what
+                it has read since.
             reports: whether this proxy is the one of its site that reports to the registry how far the log was read.
 
         Raises:
             LogReplaced: the log has lost something that was seen, or has entered a later log epoch.
             WaypostError: as a question fails.
         """
-        yield from self._check_end(end)
+        yield from self._check_end(end, read_below)
         yield from self._refresh()
         self._check_epoch()
         yield from self._check_remote_ends()
@@ -447,13 +454,18 @@ class LogGuard:
             if (yield from self._claim_loss(highest, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
 
-    def _check_end(self, end: int) -> Procedure:
-        """Check that the log still goes as far as it was read; what is so twice is sure."""
-        if end < self._state.position:
+    def _check_end(self, end: int, read_below: int) -> Procedure:
+        """Check that the log still goes as far as it was read; what is so twice is sure.
+
+        An end is compared with what was read before it was asked for: while the answer is under way, the log grows, and
+        is read.
+        """
+        if end < read_below:
             yield Wait(SURE_MS)
+            read_below = self._state.position
             again: int = yield FindEnd()
-            if again < self._state.position:
-                raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
+            if again < read_below:
+                raise LogReplaced(f"the log ends at {again}, and was read up to {read_below}", end=again)
 
     def _check_reported(self) -> Generator[Question, Any, int]:
         """Check that the log goes as far as the registry has it from any proxy; what is not so twice is sure. The log
@@ -512,8 +524,12 @@ class LogGuard:
         raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")
 
     def _claim_loss(self, seen: int, end: int) -> _Questions:
-        """Claim the row of the log without all from `end` on. Return as :meth:`_claim`."""
+        """Claim the row of the log without all from `end` on. Return as :meth:`_claim`.
+
+        Raises LogReplaced: another procedure has claimed it while this one asked.
+        """
         is_same = yield from self._is_same_log(end)
+        self._check_epoch()
         return (yield from self._claim(after_loss(self.site, self.row, seen, end, is_same=is_same)))
 
     def _is_same_log(self, end: int) -> _Questions:

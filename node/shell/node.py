@@ -513,6 +513,7 @@ class Node:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
         while True:
             await asyncio.sleep(POLL_S)
+            read_below = self.guarded_log.position
             try:
                 async with asyncio.timeout(LOG_END_S):
                     self.log_end = await self.backends.log.end_offset()
@@ -528,7 +529,7 @@ class Node:
             reports = engine.env.lease.holds_at(self.clock.now_ms()) and engine.env.cluster.is_site_reporter
             try:
                 async with asyncio.timeout(LOG_GUARD_S):
-                    await self.guarded_log.check(self.log_end, reports=reports)
+                    await self.guarded_log.check(self.log_end, read_below=read_below, reports=reports)
             except LogReplaced:
                 raise
             except (WaypostError, TimeoutError) as error:

@@ -99,6 +99,11 @@ class GuardedLog:
 
     # ------------------------------------------------------------ what is known of it
 
+    @property
+    def position(self) -> int:
+        """The position up to which this process has read the log: the offset of the record that it reads next."""
+        return self._guard.position
+
     def seen_beyond(self, origin: Origin, offset: int) -> None:
         """Note that a neighbour has seen an origin of this site up to `offset`, inclusive; the next :meth:`check`
         compares.
@@ -145,18 +150,19 @@ class GuardedLog:
         """
         await self._run_guarded(self._guard.confirm())
 
-    async def check(self, end: int, *, reports: bool) -> None:
+    async def check(self, end: int, *, read_below: int, reports: bool) -> None:
         """Check that the log and its row in the registry are those that were read (:meth:`LogGuard.check`).
 
         Args:
-            end: the offset behind the log's last record, as just read.
+            end: the offset behind the log's last record, as just looked up.
+            read_below: the position up to which this process had read the log before that.
             reports: whether this proxy is the one of its site that reports to the registry how far the log was read.
 
         Raises:
             LogReplaced: the log has lost something that was seen, or has entered another log epoch.
             WaypostError: the log or the registry does not answer.
         """
-        await self._run_guarded(self._guard.check(end, reports=reports))
+        await self._run_guarded(self._guard.check(end, read_below=read_below, reports=reports))
 
     async def raise_epoch(self) -> None:
         """Have the registry enter the next log epoch, after LogReplaced (:meth:`LogGuard.raise_epoch`).

@@ -125,7 +125,7 @@ async def test_a_log_that_was_made_anew_enters_no_log_epoch_by_what_was_appended
         await own_guard._run(own_guard._guard.compare())
     with pytest.raises(LogReplaced):
         own_guard._guard.seen_beyond(origin_of(A), 9)
-        await own_guard.check(3, reports=True)
+        await own_guard.check(3, read_below=10, reports=True)
     await own_guard.raise_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended, row.seen) == (1, {}, 9)
@@ -378,7 +378,7 @@ async def test_log_guard_restores_the_later_log_epoch_in_a_restored_registry(
     second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}, seen=7)
     storage.records.extend(records(3))
     proxy = Proxy(storage, registry, second, 3)
-    await proxy.guarded_log.check(3, reports=True)
+    await proxy.guarded_log.check(3, read_below=3, reports=True)
     assert row is not None and row.log_epoch == 1
     assert await registry.site_log(A) == second
 
@@ -441,7 +441,7 @@ async def test_proxy_enters_a_later_log_epoch_of_the_registry_whoever_raised_it(
     proxy = Proxy(storage, registry, row, 3)
     await registry.claim_site_log(A, row, row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
     with pytest.raises(LogReplaced):
-        await proxy.guarded_log.check(3, reports=False)
+        await proxy.guarded_log.check(3, read_below=3, reports=False)
 
 
 async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
@@ -523,13 +523,40 @@ async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_mean
     storage.records.extend(records(3))
     proxy = Proxy(storage, registry, row, 3)
     proxy.guard.seen_beyond(origin_of(A), 30)
-    looking = asyncio.create_task(proxy.guarded_log.check(3, reports=False))
+    looking = asyncio.create_task(proxy.guarded_log.check(3, read_below=3, reports=False))
     await asyncio.sleep(0.05)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 2}))
     await asyncio.wait([looking], timeout=5)
     assert isinstance(looking.exception(), LogReplaced)
     found = await registry.site_log(A)
     assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 30)})
+
+
+async def test_end_of_a_log_that_was_read_further_while_the_answer_was_under_way_is_no_loss(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
+    row, storage = await registry.site_log(A), MemoryLogStorage()
+    assert row is not None
+    storage.records.extend(records(3))
+    proxy = Proxy(storage, registry, row, 3)
+
+    class Slow(MemorySiteLog):
+        async def end_offset(self) -> int:
+            end = await super().end_offset()
+            storage.records.append(published(99))
+            proxy.guard._state.fold(end, storage.records[end])
+            return end
+
+    proxy.guarded_log._log = Slow(storage)
+    end = await proxy.guarded_log._log.end_offset()
+    assert proxy.guarded_log.position == end + 1
+    await proxy.guarded_log.check(end, read_below=end, reports=False)
+    # It is asked once more, and the log is read once more meanwhile.
+    await proxy.guarded_log.check(end, read_below=end + 1, reports=False)
+    assert proxy.guarded_log.position == end + 2
+    found = await registry.site_log(A)
+    assert found is not None and found.log_epoch == 1
 
 
 async def test_offset_of_an_ended_origin_seen_by_a_neighbour_is_kept_until_the_registry_has_it() -> None:
@@ -541,6 +568,6 @@ async def test_offset_of_an_ended_origin_seen_by_a_neighbour_is_kept_until_the_r
     proxy = Proxy(storage, registry, row, 1)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 9}))
     proxy.guard.seen_beyond(origin_of(A), 99)
-    await proxy.guarded_log.check(1, reports=False)
+    await proxy.guarded_log.check(1, read_below=1, reports=False)
     found = await registry.site_log(A)
     assert found is not None and (found.seen, found.ended) == (9, {"A/0": (3, 99)})

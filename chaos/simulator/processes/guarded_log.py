@@ -124,7 +124,7 @@ class GuardedLog:
         def done(error: Unreachable | None) -> None:
             self._is_checking = False
 
-        self._run(self.guard.check(len(self._log), reports=reports), done)
+        self._run(self.guard.check(len(self._log), read_below=self.guard.position, reports=reports), done)
 
     def compare(self) -> None:
         """Compare the log, which was out of reach, with all that anybody has seen of it; then perform the kept appends.
@@ -183,12 +183,16 @@ class GuardedLog:
                     raise RegistryUnavailable("no answer")
             except (Unreachable, HistoryTruncated) as error:
                 answer = error
-            schedule(answer)
+            # The answer is on its way back: what it says may not be so any more.
+            self._after(wait - wait // 2, lambda: schedule(answer))
 
-        if wait:
-            self._node.schedule(wait, perform)
+        self._after(wait // 2, perform)
+
+    def _after(self, wait_ms: int, action: Callable[[], None]) -> None:
+        if wait_ms:
+            self._node.schedule(wait_ms, action)
         else:
-            perform()
+            action()
 
     def _answer(self, question: Question) -> Any:
         """Raises Unreachable, HistoryTruncated."""

@@ -10,6 +10,7 @@ from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.messages import CaughtUp
 from federation.site.events import Event, SeveranceAnnounced
 from federation.site.history import HistoryAnswer
+from federation.site.log_epochs import after_loss
 from federation.site.state import SiteState
 from node.machines.log_guard import AppendRecord, LogGuard, Procedure, Question
 from proxy.core.interest import Interest
@@ -54,6 +55,11 @@ def _check_nothing(self: LogGuard) -> Generator[Question, Any, int]:
 def _ask_nobody(self: LogGuard) -> Procedure:
     self.is_confirmed = True
     yield from ()
+
+
+def _claim_whatever_the_epoch(self: LogGuard, seen: int, end: int) -> Generator[Question, Any, bool]:
+    is_same = yield from self._is_same_log(end)
+    return (yield from self._claim(after_loss(self.site, self.row, seen, end, is_same=is_same)))
 
 
 @contextmanager
@@ -113,6 +119,14 @@ MUTANTS = (
         replaced(LogGuard, "confirm", _ask_nobody),
         ("LOST", "STUCK"),
         scenarios=("power_cut_of_a_site_whose_end_only_another_one_has_seen",),
+        rule=27,
+    ),
+    Mutant(
+        "claims one loss twice",
+        "two procedures of a process that find the same loss each begin a log epoch",
+        replaced(LogGuard, "_claim_loss", _claim_whatever_the_epoch),
+        ("NOLOSS",),
+        (32, 233, 579),
         rule=27,
     ),
     Mutant(
