@@ -180,6 +180,7 @@ def _change(number: int, sessions: int) -> SessionChange:
     saved = SavedSession(
         id=session_of(number),
         epoch=Epoch(1),
+        checkpointed=(Epoch(1), 0),
         role="serving",
         descriptor=_descriptor(number),
         first_number=1,

@@ -166,7 +166,8 @@ class MemorySiteLog:
                 yield batch
                 continue
             if offset > self._storage.end and not self._storage.away:
-                raise LogReplaced(f"the log ends at {self._storage.end}, and was read up to {offset}")
+                end = self._storage.end
+                raise LogReplaced(f"the log ends at {end}, and was read up to {offset}", end=end)
             await self._storage.changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:

@@ -201,7 +201,7 @@ TABLE: Table = {
     (_S.CHECKING, RecordOutdated): ((DropCopy,), _S.ENDED),
     (_S.CHECKING, Unavailable): ((GiveUp,), _S.ENDED),
     (_S.ACTIVATING, Won): ((ServeActivated,), _S.ENDED),
-    (_S.ACTIVATING, CopyToActivate): ((ClaimNext,), _S.ACTIVATING),
+    (_S.ACTIVATING, CopyToActivate): ((FindLaterCheckpoint,), _S.CHECKING),
     (_S.ACTIVATING, CopyOutlived): ((ReleaseCopy,), _S.ENDED),
     (_S.ACTIVATING, CopyInDoubt): ((ReadRow,), _S.READING),
     (_S.ACTIVATING, RowBehind): ((), _S.ENDED),
@@ -237,6 +237,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         self.proxy = proxy
         self.incarnation = incarnation
         self.copy_epoch = copy_epoch
+        self.content_epoch: int = copy_epoch
+        """The epoch of what the copy holds."""
         self.row: Ownership | None = None
         """What the registry had when the present way was chosen."""
         self.refusal: NotHandedOver | None = None
@@ -254,11 +256,16 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         self.chosen = NO_EPOCH
         """The epoch that was chosen for the compare-and-set under way; NO_EPOCH: none is."""
 
-    def copy_found(self, epoch: Epoch) -> None:
-        """Note that a copy of the session is here, of this epoch. If its epoch differs from the one known before, keys
-        that :meth:`key` has returned are void. The state does not change.
+    def copy_found(self, epoch: Epoch, content_epoch: int) -> None:
+        """Note that a copy of the session is here. If its epoch differs from the one known before, keys that
+        :meth:`key` has returned are void. The state does not change.
+
+        Args:
+            epoch: of the copy.
+            content_epoch: the epoch of what it holds, which is lower where the copy was to be served at `epoch`, and
+                has not been yet.
         """
-        self.copy_epoch = epoch
+        self.copy_epoch, self.content_epoch = epoch, content_epoch
 
     def row_lost(self, epoch: Epoch) -> None:
         """Note the epoch of a row of the session that the registry has lost; NO_EPOCH: it has lost none. The next
@@ -311,6 +318,13 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
             # Where the row is ours, an earlier incarnation of ours wrote it, which served at the row's epoch.
             return serial > 0 and epoch > max(self.copy_epoch, self.row.epoch if self.row else NO_EPOCH)
         return serial > 0 or epoch > self.epoch
+
+    @property
+    def has_skipped_epochs(self) -> bool:
+        """Whether epochs lie between that of what the copy holds and that of the row, which another proxy may have had:
+        the copy is from before that, if the disk has not kept its last writes.
+        """
+        return bool(self.copy_epoch) and self.row is not None and self.row.epoch > self.content_epoch + 1
 
     def _next_epoch(self) -> Epoch:
         """Return the epoch behind all that is known (handover rules 1, 22 and 28): the row's, the copy's, the
@@ -375,7 +389,8 @@ class Acquisition(TableMachine[AcquisitionInput, AcquisitionEffect]):
         if kind is Fetch:
             return Fetch(input.owner if isinstance(input, OwnerWatched) else self._known())
         if kind is FindLaterCheckpoint:
-            return FindLaterCheckpoint(self.is_row_lost or self.state is AcquisitionState.CONFIRMING)
+            is_orphan = self.state is AcquisitionState.CONFIRMING
+            return FindLaterCheckpoint(self.is_row_lost or is_orphan or self.has_skipped_epochs)
         if kind in (RecordFirst, TakeOver, ClaimNext):
             self.chosen = self._next_epoch()
         if kind is RecordFirst:

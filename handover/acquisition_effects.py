@@ -52,8 +52,8 @@ class FindLaterCheckpoint:
     Unavailable, or with CopyInDoubt where there is something and the row was not read yet.
 
     Args:
-        everywhere: in the changelogs of all sites, for the registry has lost the row, or the source may be at another
-            site; else in that of this site.
+        everywhere: in the changelogs of all sites, for the registry has lost the row, or the source, or an owner since
+            the copy, may be at another site; else in that of this site.
     """
 
     everywhere: bool

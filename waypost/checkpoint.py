@@ -125,6 +125,27 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     queue: Queue = UNBOUNDED
     tombstones: dict[ReceiverId, ReceiverTombstone] = {}
 
+    def has_all_of(self, other: Descriptor) -> bool:
+        """Tell whether this descriptor lacks no change of the session that the other one has, if none was made after
+        both: they differ at most in how far receivers, times and policies have come, and this one may have more gaps.
+        """
+        gaps, others = ({(gap.origin, gap.first, gap.last, gap.cause) for gap in each.gaps} for each in (self, other))
+        return self._definition() == other._definition() and others <= gaps
+
+    def _definition(self) -> Descriptor:
+        subscriptions = [msgspec.structs.replace(row, expired_below=0, displaced_below=0) for row in self.subscriptions]
+        receivers = {
+            identity: msgspec.structs.replace(row, acknowledged=0, frontier={}, selective={}, idle_ms=0)
+            for identity, row in self.receivers.items()
+        }
+        return msgspec.structs.replace(
+            self,
+            idle_ms=0,
+            gaps=[],
+            subscriptions=sorted(subscriptions, key=lambda row: (row.id, row.generation)),
+            receivers=receivers,
+        )
+
 
 Rank = tuple[int, int]
 """The (epoch, serial) of a checkpoint: of two of a session the higher one counts (handover rule 19)."""

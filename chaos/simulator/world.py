@@ -294,9 +294,11 @@ class World(Environment):
         self._interrupt(site)
         self.later(LOG_AWAY_MS, lambda: self._end_is_lost(site, count))
 
-    def cut_power(self, site: SiteId, count: int, *, disks_lost: bool = False) -> None:
+    def cut_power(self, site: SiteId, count: int, *, disks_lost: bool = False, writes_lost: int = 0) -> None:
         """Kill all processes of a site together with its log, as a failure of the site's power; LOG_AWAY_MS later the
         log comes back without its last `count` records, and the processes start again, with their disks or without.
+
+        Of each disk that is kept the last `writes_lost` writes are lost.
 
         The log comes back whole where nobody is left who could notice the loss: neither the registry nor a process of
         another site knows what would be lost.
@@ -306,6 +308,7 @@ class World(Environment):
         for node in nodes:
             if node.engine is not None:
                 node.crash(disk_lost=disks_lost)
+                node.store = node.store.before(writes_lost)
         self.logs[site].away_until = self.clock.time_ms + LOG_AWAY_MS
         self.logs[site].interruptions += 1
 

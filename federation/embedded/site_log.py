@@ -87,7 +87,7 @@ class EmbeddedSiteLog:
                 continue
             end = await self.end_offset()
             if end < offset:
-                raise LogReplaced(f"the log ends at {end}, and was read up to {offset}")
+                raise LogReplaced(f"the log ends at {end}, and was read up to {offset}", end=end)
             if end == offset:
                 await self._changed.wait(seen)
 

@@ -71,7 +71,13 @@ class LinkEndpoints:
         self._receivers = {site: self._new_receiver(site) for site in state.neighbours}
         self._senders: dict[SiteId, LinkSender] = {}
         self._early: dict[SiteId, tuple[ProxyId, LinkOpen]] = {}
-        """The last opening of each neighbour in a later tree than our log's."""
+        """The last opening of each neighbour that cannot be served yet: it is of a later tree than our log's, or this
+        process has had no lease so far.
+        """
+        self._has_served = False
+        """Whether this process has had a lease. Before that it has not confirmed its log (handover rule 27), and must
+        send nothing of it: what a neighbour has seen tells a lost end.
+        """
         self._opened: dict[SiteId, tuple[int, int]] = {}
         """Epoch and serial of the last opening of each neighbour, also when its end has ended: it counts once."""
         self._late: dict[SiteId, Position] = {}
@@ -153,10 +159,11 @@ class LinkEndpoints:
             case LogAnswers(answers):
                 self._log_answers = answers
             case LinksLeaseGranted():
-                self._has_lease = True
+                self._has_lease = self._has_served = True
                 for link in self._receivers.values():
                     link.lease_granted(now_ms)
                 self._tree_keeper.lease_granted(now_ms)
+                self._open_early(now_ms)
             case LinksLeaseLost():
                 self._has_lease = False
                 for link in self._receivers.values():
@@ -205,6 +212,9 @@ class LinkEndpoints:
             self._reported_tree = tree.epoch
             self._output.emit(EnteredTree(tree.epoch, tree.edges))
         self._follow_links(now_ms)
+        self._open_early(now_ms)
+
+    def _open_early(self, now_ms: int) -> None:
         early, self._early = self._early, {}
         for peer, message in early.values():
             if not self._is_outlived(peer, message):
@@ -297,9 +307,9 @@ class LinkEndpoints:
             self._ended(site, None, f"its leader of epoch {requested.epoch} has spoken since")
 
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
-        """Serve an opening in place of an earlier one; a late or duplicate one is ignored."""
+        """Serve an opening in place of an earlier one, now or once that may be; a late or duplicate one is ignored."""
         site = message.site
-        if message.tree_epoch > self._state.tree.epoch:
+        if message.tree_epoch > self._state.tree.epoch or not self._has_served:
             self._early[site] = (peer, message)
             return
         is_of_tree = message.tree_epoch == self._state.tree.epoch and site in self._state.neighbours

@@ -73,6 +73,8 @@ from waypost.records import LinkLed, body_size, is_altered
 
 ELECT_MS = 500
 """The interval of elections while another proxy leads."""
+FIND_END_AGAIN_MS = 5_000
+"""Time after which a link that waits for the fold of its log looks again where the log ends."""
 UNNAMED_MS = 1_000
 """Time for which the registry may name no leader before ours is elected again."""
 SILENCE_MS = 3_000
@@ -396,6 +398,7 @@ class LinkReceiver:
             return
         self._enter(Phase.SYNCING)
         self._end = None
+        self._due_ms = NEVER
         self._output.emit(FindEnd(self._answered(self._found_end)))
 
     @property
@@ -404,7 +407,9 @@ class LinkReceiver:
 
     def _found_end(self, end: int, now_ms: int) -> None:
         if self.phase is Phase.SYNCING:
-            self._end = end
+            # The log may have lost that end since, unread, and would come to it again only by what others append.
+            self._end = end if self._end is None else min(end, self._end)
+            self._due_ms = now_ms + FIND_END_AGAIN_MS
             self._open_if_caught_up(now_ms)
 
     def _open_if_caught_up(self, now_ms: int) -> None:
@@ -613,6 +618,9 @@ class LinkReceiver:
             self._elect()
         elif self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
+        elif self.phase is Phase.SYNCING and now_ms >= self._due_ms:
+            self._due_ms = NEVER
+            self._output.emit(FindEnd(self._answered(self._found_end)))
         elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._last_received_ms + SILENCE_MS:
             self._reopen(now_ms)
         elif self.phase is Phase.PULLING and now_ms >= self._requested_ms + self._request_interval_ms:
@@ -634,4 +642,4 @@ class LinkReceiver:
             silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
             return min(lease, silent, self._requested_ms + self._request_interval_ms)
         pausing = self.phase is Phase.PAUSING and not self._appending and self._may_open
-        return min(lease, self._due_ms) if pausing or self.phase is Phase.WAITING else lease
+        return min(lease, self._due_ms) if pausing or self.phase in (Phase.WAITING, Phase.SYNCING) else lease

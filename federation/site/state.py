@@ -77,7 +77,7 @@ from federation.site.neighbour_filters import Filter, NeighbourFilters, Wanted
 from federation.site.requested_filters import NeededFilter, RequestedFilters
 from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
-from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, site_of
+from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, origin_of, site_of
 from waypost.keys import OPEN, Protection
 from waypost.limits import MAX_SITES_PASSED
 from waypost.records import (
@@ -791,6 +791,12 @@ class SiteState:
         """
         begun = [ended_origin.following for ended_origin in self.ended.values() if ended_origin.begins < offset]
         return max((log_epoch_of(origin) for origin in begun if site_of(origin) == self.site), default=1)
+
+    def origin_at(self, offset: int) -> Origin:
+        """Return the origin of a notification at this offset of the site's log, as far as the log was folded: an answer
+        to an append may come after the log has entered another log epoch above it.
+        """
+        return origin_of(self.site, log_epoch=self.log_epoch_at(offset))
 
     def ended_origins(self, neighbour: SiteId) -> list[OriginEnded]:
         """Return the origins that have ended, to be announced again to that neighbour when it resumes (handover rule

@@ -97,6 +97,8 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
         self._under_way = 0
         """The number of batches of facts in the write that is under way."""
         self._due_at = NEVER
+        self._retry_at = -NEVER
+        """The time before which nothing is written again, since a write has failed."""
         self.bytes = 0
         """Size of all that waits, about."""
         self.written = 0
@@ -120,9 +122,9 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
                 linger_ms = 0 if attest.on_done is not ignore_result else LINGER_MS
                 self._due_at = min(self._due_at, now_ms + linger_ms)
             case Written():
-                self._due_at = now_ms if self._waiting else NEVER
+                self._due_at, self._retry_at = now_ms if self._waiting else NEVER, -NEVER
             case Failed():
-                self._due_at = now_ms + RETRY_MS
+                self._due_at = self._retry_at = now_ms + RETRY_MS
             case _:
                 pass
         return effects
@@ -135,7 +137,7 @@ class JournalQueue(TableMachine[Put | Written | Failed | Deadline, Write | Answe
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in ms of the caller's clock; NEVER: nothing waits, or a write goes on."""
-        return self._due_at if self.state is JournalState.IDLE else NEVER
+        return max(self._due_at, self._retry_at) if self.state is JournalState.IDLE else NEVER
 
     def remember(self, input: Put | Written | Failed | Deadline) -> None:
         """Put the facts of a Put at the end of the queue; other inputs change nothing. For :meth:`step` only."""

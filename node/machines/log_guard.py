@@ -220,9 +220,15 @@ class LogGuard:
         """Whether the log was read up to where it states the log epoch that the registry states."""
         return self._has_begun and log_epoch_of(self._state.origin) >= self._begun_in
 
+    def prepare_to_read(self) -> None:
+        """Forget which ends of the log comparisons have found. To be called before the end is asked for up to which the
+        log is to be read (:meth:`has_read`).
+        """
+        self._compared_end = None
+
     def has_read(self, end: int) -> bool:
         """Tell whether the log was read up to the offset `end`, or up to a lower end that :meth:`compare` has found
-        since.
+        since :meth:`prepare_to_read`.
 
         `end` is where the log ended when it was looked at. A log that has lost its end since, unread, does not come
         back to that offset while nobody may append.
@@ -297,7 +303,8 @@ class LogGuard:
 
     def confirm(self) -> Procedure:
         """Compare the log, once, with what the other proxies have seen of it, before this process serves anything
-        (handover rule 27).
+        (handover rule 27). An answer about another log epoch than the one that the log is in by then counts for
+        nothing.
 
         A procedure (:func:`node.machines.procedure.resume`), to be run after :meth:`begin`, when this process can reach
         the other proxies. While it runs nothing is appended, and no link leads: all proxies of the site may have died,
@@ -331,7 +338,7 @@ class LogGuard:
         self._check_epoch()
         yield from self._check_remote_ends()
         if reports:
-            yield from self._report(self._state.position - 1)
+            yield from self._report(self.log_epoch, self._state.position - 1)
 
     def compare(self) -> Procedure:
         """Compare the log, after an interruption, with all that any proxy has seen of it (handover rule 27).
@@ -346,7 +353,7 @@ class LogGuard:
         """
         yield from self._until_answered(self._compare)
 
-    def raise_epoch(self, end: int | None = None) -> Procedure:
+    def raise_epoch(self, end: int | None = None, log_epoch: int | None = None) -> Procedure:
         """Have the registry enter the next log epoch, and record how far the lost one was read (handover rule 27).
 
         A procedure (:func:`node.machines.procedure.resume`), to be run after LogReplaced, while this proxy still knows
@@ -355,16 +362,19 @@ class LogGuard:
         Args:
             end: the offset from which on the log was found to be another one (`end` of LogReplaced); None: the log's
                 end as it is now.
+            log_epoch: the one in which it was found; None: the one that it is in now. The log may be read on meanwhile.
 
         Raises:
             WaypostError: as a question fails.
         """
+        seen_below: int = yield FindSeen()
+        log_epoch = self.log_epoch if log_epoch is None else log_epoch
+        highest = self.seen(origin_of(self.site, log_epoch=log_epoch), seen_below)
         found: int = yield FindEnd()
         end = found if end is None else min(end, found)
-        highest = self.seen(self._origin, (yield FindSeen()))
         is_same = yield from self._is_same_log(found)
         # The row may be another one than we know: others report how far they have read, and may have noticed too.
-        while (new := as_lost(self.site, self.row, self.log_epoch, highest, end, is_same=is_same)) != self.row:
+        while (new := as_lost(self.site, self.row, log_epoch, highest, end, is_same=is_same)) != self.row:
             if (yield from self._claim(new)):
                 return
 
@@ -372,7 +382,8 @@ class LogGuard:
         """Check what :meth:`seen_beyond` has noted."""
         while self._beyond:
             origin, offset = next(iter(self._beyond.items()))
-            if origin == self._state.origin:
+            # The next log epoch may have begun, and not have been read yet: then it is of an origin that has ended.
+            if origin == self._origin:
                 is_done = yield from self._check_present(offset)
             else:
                 is_done = yield from self._check_ended(origin, offset)
@@ -401,25 +412,29 @@ class LogGuard:
         if lost is None:
             self.is_confirmed = True
             return
-        seen, end = lost
-        if (yield from self._claim_loss(seen, end)):
+        log_epoch, seen, end = lost
+        if (yield from self._claim_loss(log_epoch, seen, end)):
             raise LogReplaced(f"the log ended at {end}, and other proxies have read it up to {seen + 1}", end=end)
 
-    def _find_loss(self) -> Generator[Question, Any, tuple[int, int] | None]:
-        """Find what others have seen of the log and it has not, or not as they have seen it: the highest offset that
-        they have seen, and from which one on the log has lost it; None: nothing is lost.
+    def _find_loss(self) -> Generator[Question, Any, tuple[int, int, int] | None]:
+        """Find what others have seen of the log and it has not, or not as they have seen it: the log epoch, the highest
+        offset of it that they have seen, and from which one on the log has lost it; None: nothing is lost.
         """
-        witnessed: Witnessed = yield AskWitnesses(self._origin)
-        yield from self._refresh()
-        self._check_epoch()
-        end: int = yield FindEnd()
+        while True:
+            log_epoch = self.log_epoch
+            witnessed: Witnessed = yield AskWitnesses(self._origin)
+            yield from self._refresh()
+            self._check_epoch()
+            end: int = yield FindEnd()
+            if self.log_epoch == log_epoch:
+                break
         began_at = min(end, self._began_at)
         if witnessed.here < end and witnessed.elsewhere < began_at:
             return None
         is_confirmed = witnessed.is_confirmed or (yield from self._has_grown(end))
         lost_from = end if is_confirmed else began_at
         is_lost = witnessed.here >= end or witnessed.elsewhere >= lost_from
-        return (witnessed.highest, lost_from) if is_lost else None
+        return (log_epoch, witnessed.highest, lost_from) if is_lost else None
 
     def _has_grown(self, end: int) -> _Questions:
         """Tell whether a proxy that has confirmed the log has appended to it since this one began: the others append
@@ -427,7 +442,11 @@ class LogGuard:
         """
         offset = self._began_at
         while offset < end:
-            batch: Batch = yield ReadRecords(offset, LOG_BATCH)
+            try:
+                batch: Batch = yield ReadRecords(offset, LOG_BATCH)
+            except HistoryTruncated:
+                # So much has come since that retention has removed the first of it.
+                return True
             if any(not isinstance(record, LogBegun) for _, record in batch):
                 return True
             if not batch:
@@ -436,23 +455,25 @@ class LogGuard:
         return False
 
     def _compare(self) -> Procedure:
-        origin = self._origin
-        yield from self._report(self.seen(origin, (yield FindSeen())))
+        seen_below: int = yield FindSeen()
+        origin, log_epoch = self._origin, self.log_epoch
+        yield from self._report(log_epoch, self.seen(origin, seen_below))
         # The others may notice a little later, and the server is to be there again.
         yield FindEnd()
         yield Wait(SURE_MS)
         witnessed: Witnessed = yield AskWitnesses(origin)
-        highest = witnessed.highest
-        while True:
+        while self.log_epoch == log_epoch:
             yield from self._refresh()
             self._check_epoch()
-            highest = max(highest, self.row.seen)
+            highest = max(witnessed.highest, self.row.seen)
             end: int = yield FindEnd()
             if highest < end:
                 self._compared_end = end if self._compared_end is None else min(end, self._compared_end)
                 return
-            if (yield from self._claim_loss(highest, end)):
+            if (yield from self._claim_loss(log_epoch, highest, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
+        # What was asked was of an earlier log epoch.
+        yield from self._compare()
 
     def _check_end(self, end: int, read_below: int) -> Procedure:
         """Check that the log still goes as far as it was read; what is so twice is sure.
@@ -476,14 +497,14 @@ class LogGuard:
         while True:
             yield from self._refresh()
             self._check_epoch()
-            seen = self.row.seen
+            log_epoch, seen = self.row.log_epoch, self.row.seen
             end: int = yield FindEnd()
             if seen >= end:
                 yield Wait(SURE_MS)
                 end = yield FindEnd()
             if seen < end:
                 return end
-            if (yield from self._claim_loss(seen, end)):
+            if (yield from self._claim_loss(log_epoch, seen, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {seen + 1}", end=end)
 
     def _check_ended(self, origin: Origin, offset: int) -> _Questions:
@@ -510,6 +531,7 @@ class LogGuard:
 
     def _check_present(self, offset: int) -> _Questions:
         """Return True: the log has it; False: somebody changed the row meanwhile."""
+        log_epoch = self.log_epoch
         while lost_above(self._state, offset, (yield FindEnd())) is not None or self._state.position <= offset:
             # Sure is what is so twice, and after all of it was read.
             yield Wait(SURE_MS)
@@ -518,18 +540,22 @@ class LogGuard:
                 break
         else:
             return True
-        if not (yield from self._claim_loss(offset, end)):
+        if not (yield from self._claim_loss(log_epoch, offset, end)):
             self._check_epoch()
             return False
         raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")
 
-    def _claim_loss(self, seen: int, end: int) -> _Questions:
-        """Claim the row of the log without all from `end` on. Return as :meth:`_claim`.
+    def _claim_loss(self, log_epoch: int, seen: int, end: int) -> _Questions:
+        """Claim the row of the log without all from `end` on, which was seen up to `seen` in this log epoch. Return as
+        :meth:`_claim`; False, too, where the row has entered another log epoch, as another proxy has claimed, or
+        another procedure of this one.
 
-        Raises LogReplaced: another procedure has claimed it while this one asked.
+        Raises LogReplaced: it is one that this proxy has not read of.
         """
         is_same = yield from self._is_same_log(end)
         self._check_epoch()
+        if self.row.log_epoch != log_epoch:
+            return False
         return (yield from self._claim(after_loss(self.site, self.row, seen, end, is_same=is_same)))
 
     def _is_same_log(self, end: int) -> _Questions:
@@ -545,8 +571,9 @@ class LogGuard:
             return True
         return begun is not None and begun.identity == self.row.identity
 
-    def _report(self, seen: int) -> Procedure:
-        while self._has_begun and self.log_epoch == self.row.log_epoch and seen > self.row.seen:
+    def _report(self, log_epoch: int, seen: int) -> Procedure:
+        """Report to the registry that the log was read up to `seen`, in this log epoch; nothing once that has ended."""
+        while self._has_begun and log_epoch == self.row.log_epoch and seen > self.row.seen:
             if (yield from self._claim(self.row.model_copy(update={"seen": seen}))):
                 return
 

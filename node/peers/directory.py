@@ -34,7 +34,7 @@ class Directory(Protocol):
 
     @property
     def is_watching(self) -> bool:
-        """Whether the registry's watch is open, and has reported who lives."""
+        """Whether the registry's watch has reported who lives, once at least since the start."""
         ...
 
     def live(self) -> list[ProxyRow]:
@@ -94,7 +94,7 @@ class NodeDirectory:
 
     @property
     def is_watching(self) -> bool:
-        """Whether the registry's watch is open, and has reported who lives."""
+        """Whether the registry's watch has reported who lives, once at least since the start."""
         return self._started is not None and self._started.env.cluster.is_watching
 
     def live(self) -> list[ProxyRow]:

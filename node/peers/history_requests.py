@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from typing import NamedTuple
+
+import msgspec
 
 from federation.messages import CatchUp, CatchUpFailed, CaughtUp
 from federation.ports import SiteLog
@@ -12,7 +16,7 @@ from node.peers.directory import Directory
 from node.peers.peers import Peers
 from node.resources.loop_turns import in_turns
 from waypost.errors import HistoryTruncated, Unreachable
-from waypost.identity import SiteId
+from waypost.identity import Origin, ProxyId, SiteId
 from waypost.limits import LOG_BATCH
 
 ANSWER_S = 5.0
@@ -58,7 +62,9 @@ class Requests:
     def __init__(self, peers: Peers, directory: Directory) -> None:
         self._peers = peers
         self._directory = directory
-        self._waiting: dict[int, asyncio.Future[CaughtUp]] = {}
+        self._waiting: dict[int, _Question] = {}
+        # No answer to a question of an earlier process counts, which had the name of this one.
+        self._number = random.getrandbits(40)
         self._turn = 0
 
     async def ask(self, site: SiteId, wanted: CatchUp) -> CaughtUp:
@@ -66,34 +72,47 @@ class Requests:
 
         Args:
             site: another site than this one.
-            wanted: its number, `request`, is that of no other call under way.
+            wanted: it is sent with another number than its own.
 
         Raises:
-            Unreachable: the site has no live proxy, it did not answer within ANSWER_S seconds, or it failed.
+            Unreachable: the site has no live proxy, it did not answer within ANSWER_S seconds, it failed, or its answer
+                has records of another origin.
         """
         rows = [row for row in self._directory.live() if row.site == site]
         if not rows:
             raise Unreachable(f"no proxy of site {site} is known")
         self._turn += 1
+        self._number = number = self._number + 1
+        peer = rows[self._turn % len(rows)].proxy
         answer: asyncio.Future[CaughtUp] = asyncio.get_running_loop().create_future()
-        self._waiting[wanted.request] = answer
-        self._peers.send(rows[self._turn % len(rows)].proxy, wanted)
+        self._waiting[number] = _Question(peer, wanted.origin, answer)
+        self._peers.send(peer, msgspec.structs.replace(wanted, request=number))
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await answer
         except TimeoutError:
             raise Unreachable(f"site {site} did not answer within {ANSWER_S:g} s") from None
         finally:
-            del self._waiting[wanted.request]
+            del self._waiting[number]
 
-    def answer(self, message: CaughtUp | CatchUpFailed) -> None:
-        """Give a message that a peer sent to the call of :meth:`ask` that waits for it; drop it where none waits any
-        more.
+    def answer(self, peer: ProxyId, message: CaughtUp | CatchUpFailed) -> None:
+        """Give a message of a peer to the call of :meth:`ask` that waits for it; drop it where none waits any more, or
+        it is not what that one asked this peer for.
         """
-        waiting = self._waiting.get(message.request)
-        if waiting is None or waiting.done():
+        question = self._waiting.get(message.request)
+        if question is None or question.answer.done() or (peer, message.origin) != (question.peer, question.origin):
             return
-        if isinstance(message, CaughtUp):
-            waiting.set_result(message)
+        if isinstance(message, CatchUpFailed):
+            question.answer.set_exception(Unreachable(message.reason))
+        elif any(record.origin != question.origin for record in message.records):
+            question.answer.set_exception(Unreachable(f"{peer} answered with records of another origin"))
         else:
-            waiting.set_exception(Unreachable(message.reason))
+            question.answer.set_result(message)
+
+
+class _Question(NamedTuple):
+    """What is asked of a peer: the history of an origin."""
+
+    peer: ProxyId
+    origin: Origin
+    answer: asyncio.Future[CaughtUp]

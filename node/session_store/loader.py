@@ -18,9 +18,9 @@ from waypost.checkpoint import Descriptor
 from waypost.errors import StoreDamaged, StoreFailed
 from waypost.identity import Epoch, Origin, SessionId
 
-NEWEST = {("session", "descriptor_seal"), ("notification", "seal"), ("place", "site_seal"), ("entry", "matching")}
+NEWEST = {("session", "checkpointed"), ("notification", "seal"), ("place", "site_seal"), ("entry", "matching")}
 """Columns that stores of earlier builds do not have."""
-SESSION_ROW = "id, copy, epoch, role, first, next, gates, source, seal"
+SESSION_ROW = "id, copy, epoch, role, first, next, gates, source, checkpointed, serial, seal"
 """What changes with new entries, too; the descriptor has a checksum of its own."""
 
 
@@ -56,8 +56,11 @@ def load(connection: sqlite3.Connection) -> Restored | None:
             next_number=following,
             gates={Origin(origin): seen for origin, seen in json.loads(gates).items()},
             source=source,
+            checkpointed=(checkpointed, serial),
         )
-        for identity, _, epoch, role, first, following, gates, source, descriptor in map(_looked_at, rows)
+        for identity, _, epoch, role, first, following, gates, source, checkpointed, serial, descriptor in map(
+            _looked_at, rows
+        )
     ]
     position, acceptance, site = checkpoint
     policed = dict(_policed(connection, sessions))

@@ -54,7 +54,7 @@ SCHEMA = (
         seal INTEGER, site_seal INTEGER, state_seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS session (
         id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, first INTEGER, next INTEGER, gates TEXT,
-        source TEXT, seal INTEGER, descriptor TEXT, descriptor_seal INTEGER)""",
+        source TEXT, checkpointed INTEGER, serial INTEGER, seal INTEGER, descriptor TEXT, descriptor_seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS notification (
         id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, keys BLOB, seal INTEGER,
         UNIQUE (origin, offset))""",
@@ -255,13 +255,12 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared:
             (copy, saved.first_number),
         )
     gates = json.dumps(saved.gates)
-    row = with_checksum(
-        saved.id, copy, saved.epoch, saved.role, saved.first_number, saved.next_number, gates, saved.source
-    )
+    bounds = (saved.first_number, saved.next_number)
+    row = with_checksum(saved.id, copy, saved.epoch, saved.role, *bounds, gates, saved.source, *saved.checkpointed)
     if saved.descriptor is None:
         connection.execute(
-            """UPDATE session SET epoch = ?3, role = ?4, first = ?5, next = ?6, gates = ?7, source = ?8, seal = ?9
-               WHERE id = ?1 AND copy = ?2""",
+            """UPDATE session SET epoch = ?3, role = ?4, first = ?5, next = ?6, gates = ?7, source = ?8,
+               checkpointed = ?9, serial = ?10, seal = ?11 WHERE id = ?1 AND copy = ?2""",
             row,
         )
     else:

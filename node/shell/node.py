@@ -403,6 +403,7 @@ class Node:
     async def _perform_lifecycle(self, effect: LifecycleEffect) -> LifecycleInput | None:
         match effect:
             case lifecycle.FindLogEnd():
+                self.guarded_log.prepare_to_read()
                 self.log_end = await self.health.retry(Dependency.LOG, self.backends.log.end_offset)
                 return lifecycle.LogEndFound(self.log_end)
             case lifecycle.AwaitLog(end=end):
@@ -496,9 +497,10 @@ class Node:
     async def _read_log(self) -> None:
         """Fold the site log, until its stream breaks."""
         folding = LogFolding(self._engine, self._fold, self._folded)
-        async for batch in self.backends.log.tail(self._engine.state.position):
-            self.health.available(Dependency.LOG)
-            await folding.fold(batch)
+        with self.guarded_log.remember_replacement():
+            async for batch in self.backends.log.tail(self._engine.state.position):
+                self.health.available(Dependency.LOG)
+                await folding.fold(batch)
 
     def _fold(self, records: Batch) -> int:
         self.step(inputs.RecordsRead(records))
@@ -766,7 +768,7 @@ class Node:
             case SeenResponse():
                 self.witnesses.receive(peer, message)
             case CaughtUp() | CatchUpFailed():
-                self.effect_runner.requests.answer(message)
+                self.effect_runner.requests.answer(peer, message)
             case _:
                 self.step(inputs.PeerSent(peer, message))
 

@@ -50,6 +50,8 @@ class GuardedLog:
         self._registry = registry
         self._witnesses = witnesses
         self._replaced: asyncio.Future[LogReplaced] = asyncio.get_running_loop().create_future()
+        self._replaced_in: int | None = None
+        """The log epoch in which the log was found to be another one."""
 
     # ------------------------------------------------------------ appends
 
@@ -90,6 +92,7 @@ class GuardedLog:
             yield
         except LogReplaced as error:
             if not self._replaced.done():
+                self._replaced_in = self._guard.log_epoch
                 self._replaced.set_result(error)
             raise
 
@@ -119,6 +122,10 @@ class GuardedLog:
         (:meth:`LogGuard.confirm`).
         """
         return self._guard.has_confirmed(origin)
+
+    def prepare_to_read(self) -> None:
+        """Forget earlier comparisons. To be called before the end is asked for that :meth:`until_read` takes."""
+        self._guard.prepare_to_read()
 
     async def until_read(self, end: int) -> None:
         """Wait until the log was read up to the offset `end`, or up to a lower end that a comparison found since."""
@@ -170,7 +177,8 @@ class GuardedLog:
         Raises:
             WaypostError: the log or the registry does not answer.
         """
-        await self._run(self._guard.raise_epoch(self._replaced.result().end if self._replaced.done() else None))
+        end = self._replaced.result().end if self._replaced.done() else None
+        await self._run(self._guard.raise_epoch(end, self._replaced_in))
 
     async def after_interruptions(self) -> None:
         """After each interruption, compare the log with what all proxies have seen (:meth:`LogGuard.compare`), then use

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from proxy.clients.connection import problem
 from proxy.core.effects import Append, Send
@@ -242,8 +243,8 @@ class PublishHandler:
             self._unanswered[frame.connection] -= len(frame.records)
 
     def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
-        origin = self._env.state.origin
-        self._output.journal.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=offsets)
+        for origin, appended in groupby(offsets, self._env.state.origin_at):
+            self._output.journal.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=[*appended])
         self._output.counters.appended += len(offsets)
         self._output.counters.publish_sizes.note(len(offsets))
         done = 0
@@ -251,7 +252,11 @@ class PublishHandler:
             accepted = offsets[done : done + len(frame.records)]
             done += len(accepted)
             self._answered(frame)
-            self._output.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, accepted)))
+            first = frame.message.first
+            for origin, appended in groupby(accepted, self._env.state.origin_at):
+                numbered = [*appended]
+                self._output.emit(Send(frame.connection, Acknowledged(first, origin, numbered)))
+                first += len(numbered)
 
 
 def has_too_many_attributes(message: Publish) -> bool:

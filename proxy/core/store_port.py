@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from proxy.session.retention import Mark, Window
 from proxy.session.stored_notification import Entry
 from proxy.session.subscription import Matched
-from waypost.checkpoint import Descriptor
+from waypost.checkpoint import Descriptor, Rank
 from waypost.identity import Epoch, Origin, SessionId
 
 NOWHERE: Mapping[Origin, int] = MappingProxyType({})
@@ -31,6 +31,8 @@ class SavedSession:
         gates: origin -> last offset seen, where that does not follow from the position in the log: gated, or seen
             further than the log has brought here; None: not known.
         source: of a staged copy, the proxy that handed it over; "": it is none.
+        checkpointed: the rank of the last checkpoint that was written of the copy before it was stored; of serial 0:
+            none was, and what it holds is of that epoch.
     """
 
     id: SessionId
@@ -40,6 +42,7 @@ class SavedSession:
     first_number: int
     next_number: int
     gates: dict[Origin, int | None]
+    checkpointed: Rank
     source: str = ""
 
 

@@ -316,21 +316,30 @@ def _recorded_input(answer: object) -> AcquisitionInput:
 def _checked_input(running: RunningAcquisition, answer: object) -> AcquisitionInput:
     """Return what the changelogs say of a copy that is to be activated, or committed.
 
-    A site that is away is not waited for; nor is this one's changelog, unless the row is lost: what the registry says
-    counts then.
+    A site that is away is not waited for; nor is this one's changelog, unless the row is lost, or another proxy may
+    have owned the session after this copy: what the registry says counts then.
     """
     machine = running.machine
     if not isinstance(answer, FoundCheckpoint):
-        if machine.is_row_lost:
+        if machine.is_row_lost or machine.has_skipped_epochs:
             return Unavailable(RetryLater("the changelogs cannot be read yet"))
         return inputs.NothingFound(is_certain=False)
     found = answer.last_of_owner
+    if machine.has_skipped_epochs and not answer.complete and not _is_of_epoch(found, machine.row):
+        return Unavailable(
+            RetryLater("the changelog of a site does not answer, and may have what came after this copy")
+        )
     if found is not None and machine.is_outdated_by(found.epoch, found.serial):
         if running.is_row_read or machine.state is State.CONFIRMING:
             return inputs.RecordOutdated(found.epoch, by_owner=True)
         return inputs.CopyInDoubt()
-    checkpoint = found if found is not None and found.epoch >= machine.copy_epoch else None
+    checkpoint = found if found is not None and found.epoch >= machine.content_epoch else None
     return inputs.NothingFound(is_certain=answer.complete and not answer.damaged, checkpoint=checkpoint)
+
+
+def _is_of_epoch(found: Checkpoint | None, row: Ownership | None) -> bool:
+    """Tell whether the checkpoint is of the row's epoch: no later one can be anywhere."""
+    return found is not None and row is not None and found.epoch == row.epoch
 
 
 def _is_outlived(found: Checkpoint, *rows: Ownership | None) -> bool:

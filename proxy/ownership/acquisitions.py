@@ -330,9 +330,13 @@ class Acquisitions:
         """Perform an effect with which the acquisition ends of a session that has a copy here."""
         match effect:
             case effects.ServeActivated(checkpoint=checkpoint):
+                self._output.counters.rows_lost += int(machine.row is None)
+                if checkpoint is not None and _lacks_changes(copy, checkpoint):
+                    self._served.withdraw(copy)
+                    self._rebuild(machine, checkpoint)
+                    return
                 if checkpoint is not None:
                     copy.learn_acknowledged(checkpoint.descriptor.receivers)
-                self._output.counters.rows_lost += int(machine.row is None)
                 self._served.serve(copy, machine.epoch, facts.OwnedCause.RESTART)
             case effects.ServeCommitted():
                 copy.become(Role.DORMANT)
@@ -455,3 +459,13 @@ class Acquisitions:
             is_same_copy=running is not None and self._has_copy(running),
             needs_lease=True,
         )
+
+
+def _lacks_changes(copy: Session, checkpoint: Checkpoint) -> bool:
+    """Tell whether the copy from the disk lacks what the session's last checkpoint has, and on which a client may have
+    been answered: the disk has not kept its last writes, as in a failure of power (F184). A checkpoint of a later epoch
+    than what the copy holds may be another owner's.
+    """
+    epoch, _ = copy.checkpointed
+    is_later = checkpoint.rank > copy.checkpointed
+    return checkpoint.epoch > epoch or (is_later and not copy.descriptor().has_all_of(checkpoint.descriptor))

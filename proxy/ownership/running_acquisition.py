@@ -30,7 +30,8 @@ class RunningAcquisition:
     def copy_found(self, copy: Session) -> None:
         """Set the copy of the session that is here now; the machine goes on with its epoch."""
         self.copy = copy
-        self.machine.copy_found(copy.epoch)
+        epoch, _ = copy.checkpointed
+        self.machine.copy_found(copy.epoch, epoch)
 
     def row_read(self, copy: Session | None) -> None:
         """Note that the row was read from the registry.

@@ -67,8 +67,10 @@ class Session:
         self.subscriptions = SubscriptionSet()
         self.receivers = Receivers()
         self.former_receivers = FormerReceivers()
-        self.checkpointed: Rank = (Epoch(0), 0)
-        """The rank of the last checkpoint that was written of this copy."""
+        self.checkpointed: Rank = (epoch, 0)
+        """The rank of the last checkpoint that was written of this copy; of serial 0: none was, and what it holds is of
+        that epoch.
+        """
         self._room_checks = 0
         self._room_taken: int | None = None
         """Bytes of the descriptor, as far as counted since it was measured; None: it was not measured yet."""
@@ -315,7 +317,7 @@ class Session:
 
     def copied_from(self, source: ProxyId, epoch: Epoch) -> None:
         """Set the proxy from which a copy comes, and its epoch: the source's, and from the merge on the wanted one."""
-        self.source, self.epoch = source, epoch
+        self.source, self.epoch, self.checkpointed = source, epoch, (epoch, 0)
 
     def raise_epoch(self, epoch: Epoch) -> None:
         """Set the epoch to a later one at which the session is known to be served; a lower one changes nothing."""

@@ -188,6 +188,7 @@ class StoreWriter:
             next_number=session.entries.next_number,
             gates=session.gates.seen_apart(self._env.state.frontier),
             source=session.source or "",
+            checkpointed=session.checkpointed,
         )
 
     def _after(

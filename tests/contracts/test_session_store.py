@@ -37,6 +37,7 @@ def row(
     return SavedSession(
         id=session,
         epoch=Epoch(1),
+        checkpointed=(Epoch(1), 0),
         role="serving",
         descriptor=descriptor,
         first_number=first,

@@ -19,6 +19,7 @@ from federation.links.inputs import (
     LinkEffectCompleted,
     LinkInput,
     LinksLeaseGranted,
+    LinksLeaseLost,
     NeighbourSent,
     RecordsFolded,
     RegistryChanged,
@@ -54,6 +55,9 @@ class Serving:
     def __init__(self, *records: Record) -> None:
         self.state = SiteState(A, (B,))
         self.endpoints = LinkEndpoints(self.state, random.Random(1), LinkBounds(position_every=2))
+        # It may send, for it had a lease; it leads no link.
+        for input in (LinksLeaseGranted(), LinksLeaseLost()):
+            self.endpoints.step(input, 0)
         self.log: list[Record] = []
         self._wanted: list[LinkEffect] = []
         for record in records:

@@ -11,6 +11,7 @@ from federation.links.bounds import LinkBounds
 from federation.links.effects import AppendRecords, Elect, FindEnd, LinkEffect, Resign, SendNeighbour
 from federation.links.link_receiver import (
     ELECT_MS,
+    FIND_END_AGAIN_MS,
     PROBE_MS,
     RESEND_MS,
     SILENCE_MS,
@@ -195,6 +196,21 @@ def test_link_opens_with_the_frontier_of_the_whole_log() -> None:
     pulling.named()
     peer, opening = pulling.sent(LinkOpen)
     assert (peer, opening.site, opening.frontier[FROM_A]) == (A1, B, 8)
+
+
+def test_link_does_not_wait_for_an_end_that_the_log_has_lost_unread() -> None:
+    """It would wait until others have appended as much, at a quiet site for ever."""
+    pulling = ReceiverBench()
+    pulling.fold(progress(3))
+    pulling.link.lease_granted(pulling.now)
+    pulling.wants(Elect).on_done(5, pulling.now)
+    pulling.wants(FindEnd).on_done(4, pulling.now)
+    pulling.passes(FIND_END_AGAIN_MS - 1)
+    assert not pulling.effects
+    pulling.passes(1)
+    pulling.wants(FindEnd).on_done(1, pulling.now)
+    pulling.named()
+    pulling.sent(LinkOpen)
 
 
 def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_leader() -> None:

@@ -177,7 +177,9 @@ def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
     assert steps(machine, inputs.Dequeued()) == [effects.FindLaterCheckpoint(everywhere=False)]
     assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.ClaimNext(owned(4))]
     assert machine.epoch == 5
-    assert steps(machine, inputs.CopyToActivate(owned(7))) == [effects.ClaimNext(owned(7))]
+    # Another proxy may have had it at 5 or 6, and the disk may have lost that it went there.
+    assert steps(machine, inputs.CopyToActivate(owned(7))) == [effects.FindLaterCheckpoint(everywhere=True)]
+    assert steps(machine, inputs.NothingFound(is_certain=True)) == [effects.ClaimNext(owned(7))]
     assert machine.epoch == 8
     assert steps(machine, inputs.Won()) == [effects.ServeActivated(None)]
 

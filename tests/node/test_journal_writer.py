@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from node.machines.journal_queue import LINGER_MS
+from node.machines.journal_queue import LINGER_MS, RETRY_MS, Failed, JournalQueue, Put, Write, Written
 from node.shell.journal_writer import JournalWriter
 from proxy.core.effects import Attest, ignore_result
 from waypost.clock import SystemClock
@@ -67,3 +67,18 @@ async def test_facts_that_the_journal_refused_are_written_again_in_order() -> No
     journal = Recorder(failing=1)
     await written(journal, [Attest([fact(n)], ignore_result) for n in (1, 2)], 1)
     assert journal.lots == [[1, 2]]
+
+
+def test_journal_that_failed_is_tried_again_after_a_pause_whatever_comes_meanwhile() -> None:
+    """Else a busy proxy would try a full disk as often as facts come."""
+    queue, awaited = JournalQueue(), list[WaypostError | None]()
+    queue.step(Put(Attest([fact(1)], awaited.append)), 0)
+    assert [type(effect) for effect in queue.tick(0)] == [Write]
+    queue.step(Failed(), 10)
+    queue.step(Put(Attest([fact(2)], awaited.append)), 20)
+    assert queue.next_deadline() == 10 + RETRY_MS and queue.tick(9 + RETRY_MS) == []
+    (write,) = queue.tick(10 + RETRY_MS)
+    assert isinstance(write, Write) and [each.number for each in write.facts] == [1, 2]
+    queue.step(Written(), 300)
+    queue.step(Put(Attest([fact(3)], awaited.append)), 301)
+    assert queue.next_deadline() == 301

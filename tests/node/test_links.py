@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from federation.links.endpoints import LinkEndpoints
-from federation.links.inputs import LinkInput, NeighbourSent
+from federation.links.inputs import LinkInput, LinksLeaseGranted, LinksLeaseLost, NeighbourSent
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site.state import SiteState
@@ -68,6 +68,9 @@ Step = Callable[[LinkInput], None]
 def links(log: SlowLog, sent: Sent) -> tuple[Links, Step]:
     state = SiteState(A, (B,))
     ends, site_log = LinkEndpoints(state, random.Random(1)), cast(SiteLog, log)
+    # It may send, for it had a lease; it leads no link.
+    for input in (LinksLeaseGranted(), LinksLeaseLost()):
+        ends.step(input, 0)
     nobody = cast(Registry, None)
     others = Witnesses(ProxyId("a1"), A, cast(Peers, sent), NodeDirectory(A), ManualClock())
     guard = LogGuard(state, "federation", SiteLogRow(identity="log"))

@@ -311,6 +311,49 @@ async def test_log_that_a_live_proxy_of_the_site_has_appended_to_is_confirmed(
     assert found is not None and found.log_epoch == 1
 
 
+@pytest.mark.parametrize("procedure", ["confirm", "compare"])
+async def test_answer_about_an_earlier_log_epoch_shows_no_loss_of_the_present_one(
+    procedure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another proxy has begun the next log epoch while the others were asked, and this one has read that."""
+    monkeypatch.setattr("node.machines.log_guard.SURE_MS", 10)
+    registry, row = MemoryRegistry(MemoryRegistryStorage(), ManualClock()), SiteLogRow(identity="log", seen=2)
+    await registry.claim_site_log(A, None, row)
+    storage = MemoryLogStorage()
+    storage.records.extend(records(4))
+
+    class Meanwhile(Others):
+        async def ask(self, origin: Origin) -> Witnessed:
+            if origin == origin_of(A):
+                later = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 100)})
+                await registry.claim_site_log(A, await registry.site_log(A), later)
+                begun = LogBegun(federation="federation", identity="log", log_epoch=2, ended=later.ended)
+                storage.records.append(begun)
+                proxy.guard._state.fold(4, begun)
+                return Witnessed(elsewhere=100)
+            return Witnessed()
+
+    proxy = Proxy(storage, registry, row, 4, Meanwhile())
+    proxy.guard.is_confirmed, proxy.guard._began_at = False, 4
+    await proxy.guarded_log._run(getattr(proxy.guard, procedure)())
+    found = await registry.site_log(A)
+    assert found is not None and (found.log_epoch, found.ended) == (2, {origin_of(A): (3, 100)})
+
+
+async def test_reader_that_finds_another_log_has_nothing_appended_from_then_on() -> None:
+    row = SiteLogRow(identity="log", seen=2)
+    guarded, registry = await guard(5, 5, row, row)
+    guarded._guard._has_begun = guarded._guard.is_confirmed = True
+    with pytest.raises(LogReplaced), guarded.remember_replacement():
+        raise LogReplaced("another record", end=3)
+    with pytest.raises(LogReplaced, match="another record"):
+        async with guarded.guard_append():
+            raise AssertionError("appended")
+    await guarded.raise_epoch()
+    found = await registry.site_log(A)
+    assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 4)})
+
+
 async def test_identity_that_comes_to_stand_where_a_record_was_read_ends_the_log_epoch() -> None:
     row = SiteLogRow(identity="log", seen=2)
     guarded, registry = await guard(5, 3, row, row)

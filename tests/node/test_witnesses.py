@@ -17,6 +17,7 @@ from node.peers.directory import Directory
 from node.peers.peers import Peers
 from node.site_log.witnesses import Witnesses
 from waypost.clock import ManualClock
+from waypost.errors import RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId, origin_of
 
 A, B = SiteId("A"), SiteId("B")
@@ -30,10 +31,11 @@ class Living:
     def __init__(self, *proxies: ProxyId, is_watching: bool = True) -> None:
         self.proxies = proxies
         self.is_watching = is_watching
+        self.incarnation = Incarnation("i")
 
     def live(self) -> list[ProxyRow]:
         return [
-            ProxyRow(proxy=proxy, incarnation=Incarnation("i"), site=SITES[proxy], url="ws://nowhere")
+            ProxyRow(proxy=proxy, incarnation=self.incarnation, site=SITES[proxy], url="ws://nowhere")
             for proxy in self.proxies
         ]
 
@@ -45,11 +47,13 @@ class Answering:
         self.answers = answers
         self.witnesses: Witnesses
         self.asked: list[ProxyId] = []
+        self.requests: list[int] = []
         self.unreached: dict[ProxyId, Unreached] = {}
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         assert isinstance(message, SeenRequest) and message.origin == origin_of(A)
         self.asked.append(proxy)
+        self.requests.append(message.request)
         if proxy in self.answers:
             self.witnesses.receive(proxy, self.answers[proxy](message))
 
@@ -81,6 +85,40 @@ async def test_others_are_asked_how_far_they_have_seen_the_log(
 ) -> None:
     found = await asks(Living(A1, *map(ProxyId, answers)), Answering(**answers), ManualClock())
     assert found == expected
+
+
+async def test_registry_that_has_not_said_who_lives_is_no_answer() -> None:
+    """Else a proxy would count its log as confirmed by nobody."""
+    clock = ManualClock()
+    asking = asks(Living(is_watching=False), Answering(b1=seen(7)), clock)
+    await asyncio.sleep(0.1)
+    clock.advance(5_000)
+    with pytest.raises(RegistryUnavailable, match="which proxies live"):
+        await asyncio.wait_for(asking, 5)
+
+
+async def test_peer_that_begins_another_incarnation_is_asked_again() -> None:
+    living, peers = Living(A1, B1), Answering()
+    asking = asks(living, peers, ManualClock())
+    await asyncio.sleep(0.1)
+    living.incarnation, peers.answers = Incarnation("ii"), {"b1": seen(7)}
+    assert await asyncio.wait_for(asking, 5) == Witnessed(elsewhere=7)
+    assert peers.asked == [B1, B1]
+
+
+async def test_each_of_two_questions_under_way_has_its_own_answers() -> None:
+    """A start is compared, and an interruption in the middle of it: neither takes the other's silence for an answer."""
+    clock, peers = ManualClock(), Answering()
+    first = asks(Living(A1, B1), peers, clock)
+    await asyncio.sleep(0.1)
+    second = asyncio.create_task(peers.witnesses.ask(Origin("A/0")))
+    await asyncio.sleep(0.1)
+    one, two = peers.requests
+    peers.witnesses.receive(B1, SeenResponse(two, 9, is_confirmed=False))
+    assert await asyncio.wait_for(second, 5) == Witnessed(elsewhere=9)
+    assert not first.done()
+    peers.witnesses.receive(B1, SeenResponse(one, 7, is_confirmed=False))
+    assert await asyncio.wait_for(first, 5) == Witnessed(elsewhere=7)
 
 
 async def test_it_is_waited_until_the_watch_says_who_lives_and_for_those_that_come_up_meanwhile() -> None:

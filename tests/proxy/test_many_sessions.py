@@ -66,6 +66,7 @@ def disk(count: int) -> Restored:
         SavedSession(
             id=name(number),
             epoch=Epoch(1),
+            checkpointed=(Epoch(1), 0),
             role="serving",
             descriptor=descriptor,
             first_number=1,
@@ -242,6 +243,7 @@ def test_restarted_proxy_rereads_the_log_from_its_site_checkpoint_without_duplic
     saved = SavedSession(
         id=name(0),
         epoch=session.epoch,
+        checkpointed=(session.epoch, 0),
         role="serving",
         descriptor=session.descriptor(),
         first_number=1,
@@ -293,6 +295,7 @@ def test_coverage_from_before_the_restart_opens_no_gate_while_the_log_is_reread(
     saved = SavedSession(
         id=name(0),
         epoch=Epoch(1),
+        checkpointed=(Epoch(1), 0),
         role="serving",
         descriptor=descriptor,
         first_number=1,

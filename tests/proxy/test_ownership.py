@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -81,6 +82,7 @@ def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR, source: st
     saved = SavedSession(
         id=SESSION,
         epoch=owner("me", epoch).epoch,
+        checkpointed=(owner("me", epoch).epoch, 0),
         role=role.value,
         descriptor=descriptor,
         first_number=1,
@@ -109,6 +111,40 @@ def test_a_restart_takes_the_next_epoch_and_serves_only_then() -> None:
     harness.finish(claim, Claimed(True, claim.new))
     harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "is_rebuilt"),
+    [
+        pytest.param(Checkpoint(SESSION, Epoch(4), 2, DESCRIPTOR, {}), False, id="the same"),
+        pytest.param(Checkpoint(SESSION, Epoch(4), 2, Descriptor(), {}), True, id="a change that the copy lacks"),
+        pytest.param(Checkpoint(SESSION, Epoch(4), 1, Descriptor(), {}), False, id="one that the copy came after"),
+        pytest.param(Checkpoint(SESSION, Epoch(5), 1, DESCRIPTOR, {}), True, id="of a later epoch"),
+    ],
+)
+def test_a_restart_goes_by_the_changelog_where_the_disk_lacks_what_it_has(
+    checkpoint: Checkpoint, is_rebuilt: bool
+) -> None:
+    """A failure of power may cost the last writes of the disk, on which a client was answered (F184)."""
+    restored = disk(Role.SERVING, 4)
+    restored.sessions[0] = replace(restored.sessions[0], checkpointed=(4, 1))
+    harness = EngineHarness(restored, watch=False, lease=False)
+    harness.changelog_waits = True
+    harness.reload({SESSION: owner("me", checkpoint.epoch)})
+    harness.lease()
+    found = effects.FoundCheckpoint((checkpoint,), complete=True)
+    harness.complete(effects.FindCheckpoint, found)
+    if checkpoint.epoch > 4:
+        harness.complete(effects.ReadRow, owner("me", 5))
+        harness.complete(effects.FindCheckpoint, found)
+    claim = harness.next(effects.ClaimRow)
+    harness.finish(claim, Claimed(True, claim.new))
+    harness.run_effects()
+    session = harness.engine.sessions[SESSION]
+    assert session.role is Role.SERVING and session.rebuilding == is_rebuilt
+    assert session.subscriptions.all_expressions() == tuple(
+        row.expression for row in (checkpoint.descriptor if is_rebuilt else DESCRIPTOR).subscriptions
+    )
 
 
 def test_a_restart_that_finds_another_owner_lets_go() -> None:

@@ -214,6 +214,7 @@ def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
     saved = SavedSession(
         id=SESSION,
         epoch=session.epoch,
+        checkpointed=(session.epoch, 0),
         role="serving",
         descriptor=session.descriptor(),
         first_number=session.entries.first_number,

@@ -53,6 +53,7 @@ def change(session: SessionId, first: int, *entries: Entry, fresh: bool = False)
     saved = SavedSession(
         id=session,
         epoch=Epoch(1),
+        checkpointed=(Epoch(1), 0),
         role="serving",
         descriptor=Descriptor(created_at={A: 1}),
         first_number=first,

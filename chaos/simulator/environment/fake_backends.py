@@ -6,6 +6,7 @@ The world (chaos/simulator/world.py) decides when each action happens and whethe
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -482,6 +483,8 @@ def _copied(checkpoint: Checkpoint) -> Checkpoint:
     return decode_checkpoint(encode_checkpoint(checkpoint))
 
 
+STORES_KEPT = 3
+"""Writes that a store may lose."""
 LOOKED_AT = 3
 """Entries that one read examines at least."""
 
@@ -500,6 +503,17 @@ class PlainStore:
     marks: dict[SessionId, dict[int, Mark]] = field(default_factory=dict)
     damaged: set[tuple[SessionId, int]] = field(default_factory=set)
     """Entries with a flipped bit."""
+    _earlier: deque[PlainStore] = field(default_factory=lambda: deque(maxlen=STORES_KEPT))
+    """What was stored before each of the last writes."""
+
+    def before(self, writes: int) -> PlainStore:
+        """Return the store as it was before the last writes, as after a failure of power: they had not come to the disk
+        yet.
+
+        Args:
+            writes: how many of them are lost, from 0; no more than STORES_KEPT are.
+        """
+        return [*self._earlier, self][-1 - min(writes, len(self._earlier))]
 
     def damage(self, pick: int) -> bool:
         """Flip a bit in one entry, so that each :meth:`entries` that looks at the entry raises StoreDamaged; other
@@ -527,6 +541,17 @@ class PlainStore:
         }
         if any(change.saved.id not in descriptors and change.saved.id not in self.sessions for change in batch.changes):
             raise StoreFailed("there is no such session to extend")
+        self._earlier.append(
+            PlainStore(
+                site_checkpoint=self.site_checkpoint,
+                site=self.site,
+                sessions=dict(self.sessions),
+                descriptors=dict(self.descriptors),
+                rows=dict(self.rows),
+                marks=dict(self.marks),
+                damaged=set(self.damaged),
+            )
+        )
         self.site_checkpoint = (batch.position, batch.acceptance)
         if not batch.behind:
             self.site = SiteCheckpoint(

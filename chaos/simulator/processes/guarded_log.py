@@ -152,7 +152,7 @@ class GuardedLog:
             end: the offset from which on the log was another one when that was noticed; None: where the log ends now.
             on_done: called when the registry has done so, or does not answer; never if the process ends before.
         """
-        self._run(self.guard.raise_epoch(end), lambda error: on_done())
+        self._run(self.guard.raise_epoch(end, self.guard.log_epoch), lambda error: on_done())
 
     def _run(self, procedure: Procedure, done: Callable[[Unreachable | None], None]) -> None:
         """Run a procedure; `done` follows, with the error of a part that did not answer."""

@@ -502,6 +502,7 @@ class Node(PerformingProcess):
     def _find_log_end(self) -> None:
         if self._lifecycle.state is not LifecycleState.STARTING:
             return
+        self.guarded_log.guard.prepare_to_read()
         try:
             self.world.check_log(self.site)
         except LogUnavailable:

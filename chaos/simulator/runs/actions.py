@@ -347,7 +347,7 @@ def _cut_power(world: World, client: Client, pick: int, number: int) -> None:
     site = list(world.logs)[pick % len(world.logs)]
     if site in world.dead_sites or world.logs[site].away_until > world.clock.time_ms:
         return
-    world.cut_power(site, 1 + pick // 7 % 6, disks_lost=pick // 42 % 2 == 0)
+    world.cut_power(site, 1 + pick // 7 % 6, disks_lost=pick // 42 % 4 == 0, writes_lost=pick // 168 % 4)
     world.run(START_MS, lambda: all(node.ready for node in world.nodes.values() if node.site == site))
 
 

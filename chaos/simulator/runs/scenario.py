@@ -57,7 +57,8 @@ quorum MS                         so long the registry answers nobody, and no le
 skew P MS                         the clock of P shows so much more than others do
 cut [A B], heal [A B]             the links between all sites; or the one between these two
 lose-end SITE N                   the log of the site loses its last N records, which all proxies there had read
-power-cut SITE N                  all proxies of the site die, its log loses its last N records, and they start again
+power-cut SITE N [M]              all proxies of the site die, its log loses its last N records, and they start again;
+                                  each disk has lost its last M writes
 damage SITE KIND                  a bit of the last such record of the site's log is turned over, at rest
 damage-store P                    a bit of the first entry that P has on its disk
 truncate SITE                     retention: the log of the site keeps nothing of what it has until now
@@ -505,10 +506,12 @@ class Scenario:
         self.world.lose_end(SiteId(words[0]), int(words[1]))
 
     def do_power_cut(self, rest: str, words: list[str]) -> None:
-        """Perform `power-cut SITE N` (`words`: its arguments): kill all proxies of the site together with its log,
-        which loses its last N records; they start again when it is back (:meth:`World.cut_power`).
+        """Perform `power-cut SITE N [M]` (`words`: its arguments): kill all proxies of the site together with its log,
+        which loses its last N records; they start again when it is back, each with a disk that has lost its last M
+        writes; without M, none (:meth:`World.cut_power`).
         """
-        self.world.cut_power(SiteId(words[0]), int(words[1]))
+        site, records, writes = (*words, "0")[:3]
+        self.world.cut_power(SiteId(site), int(records), writes_lost=int(writes))
 
     def do_damage(self, rest: str, words: list[str]) -> None:
         """Perform `damage SITE TAG` (`words`: its arguments): damage the last record with this tag in the site's log.

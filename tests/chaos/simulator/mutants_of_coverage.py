@@ -359,7 +359,7 @@ MUTANTS = (
         "a subscription change is answered before anything is written",
         replaced(ClientDispatcher, "_reply_when_durable", _answer_at_once),
         ("STUCK", "LOST"),
-        scenarios=("subscription_that_the_disk_did_not_take",),
+        scenarios=("subscription_that_nothing_has_taken",),
         rule=6,
     ),
     Mutant(

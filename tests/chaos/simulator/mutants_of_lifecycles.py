@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from federation.links.inputs import RecordsFolded
+from handover.acquisition import Acquisition
 from node.machines import journal_queue, lifecycle
 from node.machines.journal_queue import Answer, Failed, JournalQueue, JournalState
 from node.machines.lease_keeper import LeaseKeeper
@@ -12,6 +13,7 @@ from node.machines.lifecycle import TABLE, LifecycleState
 from node.machines.runtime import STREAM_TABLE, Runtime, RuntimeEffect, StreamState
 from proxy.core.effects import Attest
 from proxy.core.inputs import EngineInput, LeaseGranted, Leave, RecordsRead, RegistryReported
+from proxy.ownership import acquisitions
 from proxy.session.session import Session
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
 from waypost.table_machine import Deadline
@@ -67,7 +69,21 @@ MUTANTS = (
         "a copy from a disk that was full goes on from older acknowledgements than those of its last checkpoint",
         replaced(Session, "learn_acknowledged", lambda self, rows: None),
         ("TWICE",),
-        kept=("99365318",),
+        scenarios=("disk_is_full_over_a_start",),
+    ),
+    Mutant(
+        "a restart goes by its disk",
+        "a copy on a disk that has lost its last writes is served, whatever the changelog has",
+        replaced(acquisitions, "_lacks_changes", lambda copy, checkpoint: False),
+        ("BEYOND",),
+        kept=("99494038",),
+    ),
+    Mutant(
+        "a copy from before another owner",
+        "a copy whose row is some epochs later is served where the site's own changelog has nothing newer",
+        replaced(Acquisition, "has_skipped_epochs", False),
+        ("LOST",),
+        kept=("99495988",),
     ),
     Mutant(
         "believes in a lease for longer than it lasts",

@@ -104,8 +104,8 @@ MUTANTS = (
         "forgets lost rows",
         "a proxy that knows a later row than a registry that went back acts by the earlier one",
         replaced(RegistryMemory, "row_lost", _knows_only_when),
-        ("EPOCH",),
-        kept=("8304128",),
+        ("LOST", "STUCK"),
+        (22466,),
     ),
     Mutant(
         "claims over an old copy",
