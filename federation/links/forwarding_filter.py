@@ -114,6 +114,9 @@ class ForwardingFilter:
             and far.get(origin, NOTHING) < offset
         }
         """Origins of which the log had, below its beginning, records that the far site may lack; none was read yet."""
+        self._doubtful = set(state.frontier) - {state.origin} if start.gone else set()
+        """Origins of which nobody knows over which link they counted below the live position: the log has lost its
+        beginning, and with it what says that. They are told as severed once."""
         self._holes: set[Origin] = set()
         """Those of them that it does lack, perhaps; the far site is told before any record behind it."""
         if self._removed:
@@ -192,7 +195,9 @@ class ForwardingFilter:
     def _step_below(self, offset: int, record: Record) -> list[LinkRecord]:
         moved = self._replay.advance(offset, record)
         if isinstance(record, Forwarded | Progress):
-            self._look_for_hole(record.origin, record.offset if isinstance(record, Forwarded) else record.upto)
+            upto = record.offset if isinstance(record, Forwarded) else record.upto
+            self._look_for_hole(record.origin, upto)
+            self._look_for_another_link(record, upto)
         sent = self._pass_on(offset, record, self._replay.origin) if moved else []
         if isinstance(record, Damaged) and offset > self._known_to_far_site:
             # It may have been of any origin, and was whole when it was folded.
@@ -206,6 +211,16 @@ class ForwardingFilter:
             self._unsure.remove(origin)
             if offset > self._far.get(origin, NOTHING):
                 self._holes.add(origin)
+
+    def _look_for_another_link(self, record: Forwarded | Progress, upto: int) -> None:
+        """Take a record of an origin that came over another link than the one that counts now. Without the log's
+        beginning nobody knows until when that link counted, and what came over either may be passed over here.
+        """
+        origin, upstream = record.origin, self._state.upstream.get(record.origin)
+        is_another = upstream not in (None, record.link, self._neighbour)
+        if origin in self._doubtful and is_another and upto > self._far.get(origin, NOTHING):
+            self._doubtful.remove(origin)
+            self._holes.add(origin)
 
     def _after_damage(self, records: list[LinkRecord]) -> list[LinkRecord]:
         if not records or not (self._severance_due or self._holes):
@@ -239,7 +254,8 @@ class ForwardingFilter:
         """Return the progress marker of an origin, if one is due. It goes before an announcement: one above the far
         site's frontier says that this log lacks what is between.
         """
-        upto = self._silent.pop(origin, NOTHING)
+        # Where the log has lost its beginning, a record may count below that did not when it was folded.
+        upto = min(self._silent.pop(origin, NOTHING), self._state.frontier.get(origin, NOTHING))
         return [Progress(self._state.site, self._epoch, origin, upto)] if self._advance_announced(origin, upto) else []
 
     def _pass_over(self, offset: int) -> None:

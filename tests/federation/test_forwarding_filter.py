@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from federation.links.forwarding_filter import ForwardingFilter, Position, PositionIndex
 from federation.messages import LinkRecord
 from federation.site.acceptance import Acceptance
@@ -17,13 +19,18 @@ from waypost.records import (
     FiltersRequested,
     Forwarded,
     InterestRegistered,
+    LinkLed,
+    OriginEnded,
     Progress,
     Published,
     Record,
+    RequestPart,
     Severed,
+    TreeEntered,
 )
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
+D, E, FROM_E = SiteId("D"), SiteId("E"), Origin("E/0")
 OWN, FROM_B, FROM_C = Origin("A/0"), Origin("B/0"), Origin("C/0")
 X = "n > 0"
 
@@ -177,6 +184,46 @@ def test_records_of_another_origin_removed_from_the_log_are_told_although_the_ow
     assert severed(none_left) == [(FROM_C,)]
     assert brief(none_left) == [("forwarded", "A/0", 5), ("progress", "C/0", 9)]
     assert severed(records_of(9, 5)) == [], "it has all"
+
+
+def resumed(state: SiteState, log: list[Record], far: Mapping[Origin, int], first: int) -> list[LinkRecord]:
+    """Return what goes to B from a log that begins at `first` by now."""
+    sender = ForwardingFilter(state, B, 7, far, Position(first, Acceptance(A), gone=True))
+    out: list[LinkRecord] = []
+    for offset in range(first, len(log)):
+        out += sender.step(offset, log[offset])
+    return out + sender.progress_markers()
+
+
+def test_nothing_is_announced_above_the_own_frontier_where_the_logs_beginning_is_gone() -> None:
+    """The far site would take it for an offset that this log had, and has lost: a log epoch would end for nothing."""
+    ended = OriginEnded(link=C, link_epoch=1, origin=FROM_C, end=3, seen=4, following=Origin("C/0.2"), begins=6)
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), ended, published(1), published(2), ended, Progress(C, 1, FROM_C, 2))
+    assert link.state.frontier[OWN] == 3
+    records = resumed(link.state, link.records, {OWN: 3, FROM_C: 4, Origin("C/0.2"): 6}, first=2)
+    assert not [each for each in records if isinstance(each, Progress) and each.origin == OWN]
+
+
+def test_origin_that_came_over_another_link_is_told_as_severed_where_the_logs_beginning_is_gone() -> None:
+    """Whether the last records of the earlier link still counted stood in what retention has removed."""
+    state, log = SiteState(A, (B, C, D)), list[Record]()
+    for record in (
+        TreeEntered(4, ((A, B), (A, D), (D, E))),
+        LinkLed(D, 3, "d"),
+        LinkLed(C, 4, "c"),
+        TreeEntered(5, ((A, B), (A, C), (C, E))),
+        FiltersRequested(B, 7, 1, {X: 3}, part=RequestPart.ALL, tree_epoch=5),
+        replace(forwarded(51, (E, D), FROM_E, D), link_epoch=3),
+        replace(Progress(D, 3, FROM_E, 60)),
+        replace(forwarded(52, (E, C), FROM_E, C), link_epoch=4),
+        replace(forwarded(55, (E, C), FROM_E, C), link_epoch=4),
+    ):
+        state.fold(len(log), record)
+        log.append(record)
+    assert state.frontier[FROM_E] == 55
+    records = resumed(state, log, {OWN: state.frontier[OWN], FROM_E: 50}, first=5)
+    assert [each.origins for each in records if isinstance(each, Severed)] == [(FROM_E,)]
+    assert max(each.upto for each in records if isinstance(each, Progress) and each.origin == FROM_E) <= 55
 
 
 def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:

@@ -314,10 +314,12 @@ class Client:
         """
         if self.gone:
             return
+        # One that has left may not have heard yet that its connection has ended.
+        is_there = not self.away and self.wire is not None and self.wire.node.proxy == name
         self.proxy, self.away, self.stopped = name, False, False
         if self._list == "one":
             self.connector.addresses = [url_of(name)]
-        if self.wire is not None and self.wire.node.proxy == name:
+        if is_there:
             return
         self._step(MoveTo(url_of(name)))
         self._step(Start())

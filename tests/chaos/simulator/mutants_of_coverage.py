@@ -541,7 +541,7 @@ MUTANTS = (
         "the library keeps no ids",
         replaced(RecentIds, "__contains__", lambda self, identity: False),
         ("TWICE",),
-        (69, 80, 118),
+        (24, 82, 83),
         rule=18,
     ),
     Mutant(

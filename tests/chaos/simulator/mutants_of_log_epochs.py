@@ -57,7 +57,7 @@ def _ask_nobody(self: LogGuard) -> Procedure:
     yield from ()
 
 
-def _claim_whatever_the_epoch(self: LogGuard, seen: int, end: int) -> Generator[Question, Any, bool]:
+def _claim_whatever_the_epoch(self: LogGuard, log_epoch: int, seen: int, end: int) -> Generator[Question, Any, bool]:
     is_same = yield from self._is_same_log(end)
     return (yield from self._claim(after_loss(self.site, self.row, seen, end, is_same=is_same)))
 
