@@ -453,7 +453,7 @@ class Engine:
         session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT, source=source)
         assert saved.descriptor is not None
         session.describe(saved.descriptor)
-        session.checkpointed = saved.checkpointed
+        session.stored_after(saved.checkpointed)
         session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():

@@ -383,6 +383,8 @@ ACCESS_CHANGES_AT_ONCE = 16
 # --- the site log
 LOG_BATCH = 1000
 """Records in one read or append of a site log."""
+HISTORIES_AT_ONCE = 4
+"""Catch-ups that a proxy answers to other sites at a time; others wait their turn, or are asked for again."""
 LOG_READ_BYTES = 4 * 1024 * 1024
 """Bytes of records in one read of an embedded log; it ends behind these."""
 WITNESS_S = 5.0

@@ -17,7 +17,7 @@ from node.peers.peers import Peers
 from node.resources.loop_turns import in_turns
 from waypost.errors import HistoryTruncated, Unreachable
 from waypost.identity import Origin, ProxyId, SiteId
-from waypost.limits import LOG_BATCH
+from waypost.limits import HISTORIES_AT_ONCE, LOG_BATCH
 
 ANSWER_S = 5.0
 
@@ -28,6 +28,20 @@ class History:
     def __init__(self, state: SiteState, log: SiteLog) -> None:
         self._state = state
         self._log = log
+        self._turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
+
+    async def serve(self, wanted: CatchUp) -> CaughtUp | None:
+        """Return what :meth:`answer` returns, to a proxy of another site, in its turn: of such requests
+        HISTORIES_AT_ONCE are answered at a time. None: its turn came after ANSWER_S seconds, when nobody waits for it
+        any more, and a proxy that still wants it has asked again.
+
+        Raises:
+            Unreachable: as :meth:`answer`.
+        """
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        async with self._turns:
+            return await self.answer(wanted) if loop.time() < asked_at + ANSWER_S else None
 
     async def answer(self, wanted: CatchUp) -> CaughtUp:
         """Return the next notifications of this site's log that match a request, as many as an answer may hold.

@@ -305,6 +305,10 @@ class Peers:
             row = self._directory.row(proxy)
             if row is None:
                 self.lost[NOT_THERE] += 1
+                if line.empty():
+                    # Nothing is kept of a name that nobody has: names come and go, and a message may name any.
+                    self._forget(proxy)
+                    return
                 continue
             if proxy in self.unreached and self._send_routed(row, queued):
                 self._probe(row)
@@ -312,6 +316,10 @@ class Peers:
             left = await self._send_connected(row, line, queued)
             if left is not None and not self._send_routed(row, left):
                 self.lost[CONNECTION] += 1
+
+    def _forget(self, proxy: ProxyId) -> None:
+        for kept in (self._lines, self._tasks, self._bytes, self.unreached):
+            kept.pop(proxy, None)
 
     async def _send_connected(
         self, row: ProxyRow, line: asyncio.Queue[_QueuedMessage], first: _QueuedMessage

@@ -778,7 +778,8 @@ class Node:
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:
-            self.peers.send(peer, await self.effect_runner.history.answer(wanted))
+            if (answer := await self.effect_runner.history.serve(wanted)) is not None:
+                self.peers.send(peer, answer)
         except WaypostError as error:
             self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, error.message))
 

@@ -144,6 +144,10 @@ class Session:
         """
         self.rebuilding = False
 
+    def stored_after(self, rank: Rank) -> None:
+        """Take the rank of the last checkpoint that was written of this copy before it was stored."""
+        self.checkpointed = rank
+
     def next_serial(self) -> int:
         """Return the serial of the next checkpoint, and use it up: 1, 2, 3, ... in each epoch (handover rule 19).
 

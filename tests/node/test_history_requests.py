@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from federation.messages import CatchUp, CatchUpFailed, CaughtUp
-from federation.ports import ProxyRow
+from federation.ports import ProxyRow, SiteLog
+from federation.site.state import SiteState
 from node.peers.directory import Directory
-from node.peers.history_requests import Requests
+from node.peers.history_requests import History, Requests
 from node.peers.peers import Peers
 from waypost.errors import Unreachable
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
+from waypost.limits import HISTORIES_AT_ONCE
 from waypost.records import Forwarded
 
 B1, B2, ORIGIN = ProxyId("b1"), ProxyId("b2"), Origin("B/0")
@@ -95,6 +97,28 @@ async def test_answer_with_records_of_another_origin_is_none() -> None:
     requests.answer(B1, answer(wanted.request, records=(record(Origin("C/0")),)))
     with pytest.raises(Unreachable, match="records of another origin"):
         await asking
+
+
+async def test_catch_ups_of_other_sites_are_answered_in_turn_and_not_where_nobody_waits_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who has no answer in time asks again: a proxy that went on to answer all would be ever later."""
+    monkeypatch.setattr("node.peers.history_requests.ANSWER_S", 0.2)
+    at_once = most = 0
+
+    class Slow(History):
+        async def answer(self, wanted: CatchUp) -> CaughtUp:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0.15)
+            at_once -= 1
+            return answer(wanted.request)
+
+    history = Slow(SiteState(SiteId("B")), cast(SiteLog, None))
+    answers = await asyncio.gather(*(history.serve(WANTED) for _ in range(5 * HISTORIES_AT_ONCE)))
+    assert most == HISTORIES_AT_ONCE
+    assert [each is not None for each in answers] == [True] * 2 * HISTORIES_AT_ONCE + [False] * 3 * HISTORIES_AT_ONCE
 
 
 async def test_failure_is_told() -> None:

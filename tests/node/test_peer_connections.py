@@ -84,6 +84,19 @@ async def test_message_to_an_absent_proxy_is_counted_as_not_there() -> None:
     assert await lost(peers, 3) == {"not there": 3}
 
 
+async def test_nothing_is_kept_of_names_that_nobody_has() -> None:
+    """A routed message may name any, and names of proxies come and go."""
+    peers = peers_with(None)
+    for number in range(3):
+        peers.send(ProxyId(f"nobody-{number}"), OFFER)
+        peers.send(ProxyId(f"nobody-{number}"), OFFER)
+    while peers.waiting():
+        await asyncio.sleep(0.01)
+    assert peers.lost == {"not there": 6}
+    peers.send(OTHER, OFFER)
+    assert await lost(peers, 7) == {"not there": 7}
+
+
 async def test_message_to_an_unreachable_proxy_is_counted_as_connection() -> None:
     peers = peers_with(row_at("ws://127.0.0.1:1"))
     peers.send(OTHER, OFFER)
