@@ -98,9 +98,9 @@ def calls() -> Iterator[list[str]]:
 
 
 def test_the_rules_are_numbered_without_a_hole_and_name_where_they_live() -> None:
-    paragraphs = [part for part in RULES.read_text().split("\n\n") if part.startswith("**Rule ")]
-    assert [int(part.split()[1].rstrip(",")) for part in paragraphs] == list(range(1, len(paragraphs) + 1))
-    for part in paragraphs:
+    parts = re.findall(r"^\*\*Rule .*?(?=^\*\*Rule |^## )", RULES.read_text(), re.MULTILINE | re.DOTALL)
+    assert [int(part.split()[1].rstrip(",")) for part in parts] == list(range(1, len(parts) + 1))
+    for part in parts:
         assert "Lives in" in part or "Lives\nin" in part, part.splitlines()[0]
 
 
