@@ -364,12 +364,7 @@ class EtcdRegistry:
             RegistryUnavailable: the row may have been set all the same; the watch reports it then.
         """
         key = self._key(TREE, "")
-        if expected == TreeRow():
-            condition = aetcd.transactions.Create(key) == 0
-        else:
-            condition = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
-        won, _ = await self._transact([condition], [put_row(key, new)], [])
-        return won
+        return await self._replace_row(key, None if expected == TreeRow() else expected, new)
 
     async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
         """Return the secret of the federation, 32 random bytes; of concurrent calls that make it one wins
@@ -404,12 +399,7 @@ class EtcdRegistry:
             RegistryUnavailable: the row may have been set all the same.
         """
         key = self._key(LOG, site)
-        if expected is None:
-            condition = aetcd.transactions.Create(key) == 0
-        else:
-            condition = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
-        won, _ = await self._transact([condition], [put_row(key, new)], [])
-        return won
+        return await self._replace_row(key, expected, new)
 
     async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
         """Record the rank of the checkpoint of each session up to which clients were answered (handover rule 19,
@@ -545,6 +535,25 @@ class EtcdRegistry:
             async with asyncio.timeout(self._deadline_s):
                 succeeded, answers = await (await self._client()).transaction(compare, success, failure)
         return bool(succeeded), answers
+
+    async def _replace_row(self, key: bytes, expected: SiteLogRow | TreeRow | None, new: SiteLogRow | TreeRow) -> bool:
+        """Replace a row that means what is expected, None: there is none; return whether it was so.
+
+        It may be written otherwise: a later version has fields that this one does not know, and an earlier one lacked
+        some that have defaults here.
+        """
+        put = put_row(key, new)
+        if expected is None:
+            return (await self._transact([aetcd.transactions.Create(key) == 0], [put], []))[0]
+        as_written = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
+        won, answers = await self._transact([as_written], [put], [aetcd.transactions.Get(key)])
+        if won or not answers[0]:
+            return won
+        value, found = answers[0][0]
+        if type(expected).model_validate_json(value) != expected:
+            return False
+        unchanged = aetcd.transactions.Mod(key) == found.mod_revision
+        return (await self._transact([unchanged], [put], []))[0]
 
     async def _swap_owner(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
         if self._is_behind:

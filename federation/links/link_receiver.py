@@ -53,6 +53,7 @@ from federation.links.filter_exchange import FilterRequester
 from federation.links.link_lease import LinkLease
 from federation.links.neighbour_proxies import NeighbourProxies
 from federation.links.output import LinkOutput
+from federation.links.record_check import check_records
 from federation.messages import (
     NO_OPENING,
     LeaseGranted,
@@ -504,7 +505,12 @@ class LinkReceiver:
             peer: the sender, whose identity was proven.
             message: records, or the refusal of an opening.
             now_ms: of the caller's clock.
+
+        Raises:
+            BadMessage: a record says what cannot be so (:func:`federation.links.record_check.check_records`); nothing
+                has changed.
         """
+        check_records(message.records)
         last = (message.epoch, message.number if message.opening == NO_OPENING else 0)
         if self._pulls_from(peer) and last > (self.epoch, self._serial):
             # The neighbour knows a later leader of this link, or another one of our epoch.

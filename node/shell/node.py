@@ -354,25 +354,27 @@ class Node:
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
-        if self.engine is not None:
-            if self._is_log_replaced:
+        try:
+            if self.engine is not None:
+                if self._is_log_replaced:
+                    await self.links.close()
+                    with contextlib.suppress(WaypostError, TimeoutError):
+                        async with asyncio.timeout(5):
+                            await self.guarded_log.raise_epoch()
+                self._operator_log.prepare_to_leave()
+                await self._live_by(lifecycle.Leave(marked=not self._is_log_replaced))
                 await self.links.close()
-                with contextlib.suppress(WaypostError, TimeoutError):
-                    async with asyncio.timeout(5):
-                        await self.guarded_log.raise_epoch()
-            self._operator_log.prepare_to_leave()
-            await self._live_by(lifecycle.Leave(marked=not self._is_log_replaced))
-            await self.links.close()
-        # From here on nothing can be done for them; elsewhere it can.
-        self.health.close()
-        for connection in self._connections:
-            connection.hang_up("this proxy is ending")
-        self._operator_log.close(self.engine)
-        await self.peers.close()
-        await self._tasks.cancel()
-        await self.effect_runner.close()
-        if self._has_opened:
-            await self.backends.close()
+        finally:
+            # From here on nothing can be done for them; elsewhere it can.
+            self.health.close()
+            for connection in self._connections:
+                connection.hang_up("this proxy is ending")
+            self._operator_log.close(self.engine)
+            await self.peers.close()
+            await self._tasks.cancel()
+            await self.effect_runner.close()
+            if self._has_opened:
+                await self.backends.close()
 
     # ------------------------------------------------------------ the life cycle's effects
 

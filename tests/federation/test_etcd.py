@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable
 from contextlib import aclosing
@@ -15,7 +16,8 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.process import free_port
 from federation.etcd import EtcdRegistry
 from federation.etcd import registry as registry_module
-from federation.ports import OwnerChanged, ProxyRow, Reloaded
+from federation.etcd.rows import LOG, TREE
+from federation.ports import OwnerChanged, ProxyRow, Reloaded, SiteLogRow, TreeRow
 from tests.helpers.polling import until as comes_true
 from tests.helpers.watch import changes
 from waypost.errors import BadConfiguration, RegistryUnavailable
@@ -204,6 +206,27 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
         assert await until(events, OwnerChanged(S, owned(4))) == [OwnerChanged(S, owned(4))]
     await registry.close()
     await other.close()
+
+
+async def test_row_that_another_version_has_written_can_be_claimed(etcd: EtcdServer, key_prefix: str) -> None:
+    """It has a field that this version does not know; every claim that expects the row would fail for ever."""
+    registry = EtcdRegistry(etcd.endpoint, prefix=key_prefix)
+    await registry.start()
+    site, row = SiteId("A"), SiteLogRow(identity="log", seen=3)
+    assert await registry.claim_site_log(site, None, row)
+    assert await registry.claim_tree(TreeRow(), TreeRow(epoch=1))
+    client = await registry._client()
+    for kind, name in ((LOG, site), (TREE, "")):
+        key = registry._key(kind, name)
+        written = json.loads((await client.get(key)).value)
+        await client.put(key, json.dumps({**written, "of a later version": 1}).encode())
+    assert not await registry.claim_site_log(site, row.model_copy(update={"seen": 4}), row)
+    assert await registry.claim_site_log(site, row, row.model_copy(update={"seen": 5}))
+    found = await registry.site_log(site)
+    assert found is not None and found.seen == 5
+    assert not await registry.claim_tree(TreeRow(epoch=2), TreeRow(epoch=3))
+    assert await registry.claim_tree(TreeRow(epoch=1), TreeRow(epoch=2))
+    await registry.close()
 
 
 async def test_old_revisions_of_rows_are_compacted(etcd: EtcdServer, key_prefix: str) -> None:

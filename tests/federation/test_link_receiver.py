@@ -6,6 +6,7 @@ import random
 from typing import TypeVar
 
 import msgspec
+import pytest
 
 from federation.links.bounds import LinkBounds
 from federation.links.effects import AppendRecords, Elect, FindEnd, LinkEffect, Resign, SendNeighbour
@@ -35,7 +36,7 @@ from federation.site.state import SiteState
 from tests.helpers.link_parts import ProxiesOfTest, ToTest
 from waypost.checksum import checksum
 from waypost.clock import NEVER
-from waypost.errors import LogUnavailable, RegistryUnavailable
+from waypost.errors import BadMessage, LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId, edge
 from waypost.keys import OPEN
 from waypost.limits import LINK_LEASE_MS, LINK_LONGEST_PAUSE_MS, LINK_REQUEST_BYTES
@@ -44,9 +45,11 @@ from waypost.records import (
     Forwarded,
     InterestRegistered,
     LinkLed,
+    OriginEnded,
     Progress,
     Record,
     RequestPart,
+    Severed,
     TreeEntered,
 )
 
@@ -392,6 +395,31 @@ def test_records_of_another_opening_epoch_or_peer_are_ignored() -> None:
     pulling.receive(opening, 1, progress(1), epoch=4)
     pulling.receive(opening, 1, progress(1), peer=A2)
     assert not pulling.effects and pulling.link.phase is Phase.PULLING
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Progress(A, 5, FROM_A, 1 << 63),
+        Progress(A, 5, FROM_A, -2),
+        Progress(A, 5, Origin("A"), 3),
+        Progress(A, 5, Origin("A/0.x"), 3),
+        Severed(A, 5, (A,), (Origin(""),)),
+        OriginEnded(link=A, link_epoch=5, origin=FROM_A, end=1, seen=2, following=Origin("A/0.q"), begins=3),
+        OriginEnded(link=A, link_epoch=5, origin=FROM_A, end=1, seen=2, following=Origin("B/0.2"), begins=3),
+        OriginEnded(link=A, link_epoch=5, origin=Origin("A/0.2"), end=1, seen=2, following=FROM_A, begins=3),
+    ],
+    ids=lambda record: str(record)[:60],
+)
+def test_records_that_no_log_can_have_are_refused_and_not_appended(record: LinkRecord) -> None:
+    """They would stand in the log of this site, and of all behind it, for ever."""
+    pulling = ReceiverBench()
+    _, opening = pulling.lead()
+    with pytest.raises(BadMessage, match="that no log has"):
+        pulling.receive(opening, 1, progress(3), record)
+    assert not pulling.effects
+    pulling.receive(opening, 1, progress(3))
+    assert pulling.wants(AppendRecords).records == [progress(3)]
 
 
 def test_link_opens_again_at_the_next_proxy_after_a_hole_and_the_pending_append() -> None:
