@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, ProxySpec
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
 from chaos.servers.kafka import KafkaServer
@@ -121,12 +121,19 @@ async def ends_well(stage: Stage) -> None:
     assert result.clean, result.worst
     assert result.expected > 200
     for proxy in stage.cluster.proxies.values():
-        await until_seen(partial(_no_troubles, proxy), f"{proxy.name} has no troubles any more", GOES_ON_S)
+        try:
+            await until_seen(partial(_has_no_troubles, proxy), f"{proxy.name} has no troubles any more", GOES_ON_S)
+        except AssertionError:
+            assert await asyncio.to_thread(_troubles, proxy) == {}
+            raise
 
 
-def _no_troubles(proxy: object) -> bool:
-    health: dict[str, str] = proxy.request("/v1/status")["troubles"]  # type: ignore[attr-defined]
-    return not health
+def _has_no_troubles(proxy: ProxyProcess) -> bool:
+    return not _troubles(proxy)
+
+
+def _troubles(proxy: ProxyProcess) -> dict[str, str]:
+    return dict(proxy.request("/v1/status")["troubles"])
 
 
 async def test_brokers_are_killed_paused_and_starved(stage: Stage) -> None:
