@@ -231,7 +231,8 @@ class Node(PerformingProcess):
     @property
     def is_announced(self) -> bool:
         """Whether the process can be asked by others: the registry has its row, and it was not stopped since."""
-        return self.ready or self._lifecycle.state is LifecycleState.WITNESSING
+        is_witnessing = self.engine is not None and self._lifecycle.state is LifecycleState.WITNESSING
+        return self.ready or is_witnessing
 
     def could_act_for(self, for_ms: int) -> bool:
         """Tell whether the process has a lease, is not ending, and was up, not stalled, and in touch with the registry
