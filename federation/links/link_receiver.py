@@ -399,6 +399,9 @@ class LinkReceiver:
             return
         self._enter(Phase.SYNCING)
         self._end = None
+        self._ask_log_end()
+
+    def _ask_log_end(self) -> None:
         self._due_ms = NEVER
         self._output.emit(FindEnd(self._answered(self._found_end)))
 
@@ -625,8 +628,7 @@ class LinkReceiver:
         elif self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
         elif self.phase is Phase.SYNCING and now_ms >= self._due_ms:
-            self._due_ms = NEVER
-            self._output.emit(FindEnd(self._answered(self._found_end)))
+            self._ask_log_end()
         elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._last_received_ms + SILENCE_MS:
             self._reopen(now_ms)
         elif self.phase is Phase.PULLING and now_ms >= self._requested_ms + self._request_interval_ms:

@@ -49,7 +49,8 @@ Handover rules (docs/handover-rules.md, by number)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import assert_never
 
 import msgspec
@@ -792,11 +793,16 @@ class SiteState:
         begun = [ended_origin.following for ended_origin in self.ended.values() if ended_origin.begins < offset]
         return max((log_epoch_of(origin) for origin in begun if site_of(origin) == self.site), default=1)
 
-    def origin_at(self, offset: int) -> Origin:
-        """Return the origin of a notification at this offset of the site's log, as far as the log was folded: an answer
-        to an append may come after the log has entered another log epoch above it.
+    def by_origin(self, offsets: Sequence[int]) -> list[tuple[Origin, list[int]]]:
+        """Return offsets of notifications in the site's log, at least one, in their order and by the origins that they
+        are of, as far as the log was folded: an answer to an append may come after the log has entered another log
+        epoch above it.
         """
-        return origin_of(self.site, log_epoch=self.log_epoch_at(offset))
+        first = self.log_epoch_at(min(offsets))
+        if first == self.log_epoch_at(max(offsets)):
+            return [(origin_of(self.site, log_epoch=first), [*offsets])]
+        runs = groupby(offsets, self.log_epoch_at)
+        return [(origin_of(self.site, log_epoch=log_epoch), [*run]) for log_epoch, run in runs]
 
     def ended_origins(self, neighbour: SiteId) -> list[OriginEnded]:
         """Return the origins that have ended, to be announced again to that neighbour when it resumes (handover rule

@@ -3,9 +3,8 @@
 A process that starts reads its site log up to where it ends, has the log say which log epoch it is in, learns the
 federation's secret, and announces itself under an incarnation of its own, by a lease which it renews. It compares the
 log with what other proxies have seen of it, and serves from then on, until the lease has ended; then nothing is served,
-and the next incarnation is announced. Whatever is told to
-registry, engine and links of a lease, is told from here, in this order: nobody serves before the lease holds, and links
-say nothing for a lease that has ended.
+and the next incarnation is announced. Whatever is told to registry, engine and links of a lease, is told from here, in
+this order: nobody serves before the lease holds, and links say nothing for a lease that has ended.
 
 A process that ends in good order leaves in this order: no session stays frozen for a handover, as far as the registry
 answers; the last words are said, and durable, before the lease is given back, for whoever takes a session over reads

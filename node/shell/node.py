@@ -517,7 +517,7 @@ class Node:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
         while True:
             await asyncio.sleep(POLL_S)
-            read_below = self.guarded_log.position
+            read_below = self._engine.state.position
             try:
                 async with asyncio.timeout(LOG_END_S):
                     self.log_end = await self.backends.log.end_offset()

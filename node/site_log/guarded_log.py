@@ -102,11 +102,6 @@ class GuardedLog:
 
     # ------------------------------------------------------------ what is known of it
 
-    @property
-    def position(self) -> int:
-        """The position up to which this process has read the log: the offset of the record that it reads next."""
-        return self._guard.position
-
     def seen_beyond(self, origin: Origin, offset: int) -> None:
         """Note that a neighbour has seen an origin of this site up to `offset`, inclusive; the next :meth:`check`
         compares.

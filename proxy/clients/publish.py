@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from proxy.clients.connection import problem
 from proxy.core.effects import Append, Send
@@ -243,8 +242,8 @@ class PublishHandler:
             self._unanswered[frame.connection] -= len(frame.records)
 
     def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
-        for origin, appended in groupby(offsets, self._env.state.origin_at):
-            self._output.journal.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=[*appended])
+        for origin, appended in self._env.state.by_origin(offsets):
+            self._output.journal.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=appended)
         self._output.counters.appended += len(offsets)
         self._output.counters.publish_sizes.note(len(offsets))
         done = 0
@@ -253,10 +252,9 @@ class PublishHandler:
             done += len(accepted)
             self._answered(frame)
             first = frame.message.first
-            for origin, appended in groupby(accepted, self._env.state.origin_at):
-                numbered = [*appended]
-                self._output.emit(Send(frame.connection, Acknowledged(first, origin, numbered)))
-                first += len(numbered)
+            for origin, appended in self._env.state.by_origin(accepted):
+                self._output.emit(Send(frame.connection, Acknowledged(first, origin, appended)))
+                first += len(appended)
 
 
 def has_too_many_attributes(message: Publish) -> bool:

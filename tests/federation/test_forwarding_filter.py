@@ -83,6 +83,14 @@ class Link:
         return out
 
 
+def sent_from(first: int, sender: ForwardingFilter, log: list[Record]) -> list[LinkRecord]:
+    """Return what a sender sends for a log from this offset on, with the progress markers of the pause behind it."""
+    out: list[LinkRecord] = []
+    for offset in range(first, len(log)):
+        out += sender.step(offset, log[offset])
+    return out + sender.progress_markers()
+
+
 def brief(records: list[LinkRecord]) -> list[tuple[str, str, int]]:
     """Return kind, origin and number of each."""
     out = []
@@ -146,10 +154,7 @@ def test_records_removed_from_the_log_are_announced_as_not_covered_and_then_skip
 
     def records_of(far: int, first: int) -> list[LinkRecord]:
         sender = ForwardingFilter(link.state, B, 7, {OWN: far}, Position(first, Acceptance(A), gone=True))
-        out = sender.hello()
-        for offset in range(first, len(link.records)):
-            out += sender.step(offset, link.records[offset])
-        return out + sender.progress_markers()
+        return sender.hello() + sent_from(first, sender, link.records)
 
     kept = [("forwarded", "A/0", 4), ("progress", "A/0", 5)]
     assert brief(records_of(1, 4)) == [("effective", "A/0", 5), *kept]
@@ -165,10 +170,7 @@ def test_records_of_another_origin_removed_from_the_log_are_told_although_the_ow
         sender = ForwardingFilter(
             link.state, B, 7, {OWN: first - 1, FROM_C: far}, Position(first, Acceptance(A), gone=True)
         )
-        out: list[LinkRecord] = []
-        for offset in range(first, len(link.records)):
-            out += sender.step(offset, link.records[offset])
-        return out + sender.progress_markers()
+        return sent_from(first, sender, link.records)
 
     def severed(records: list[LinkRecord]) -> list[tuple[Origin, ...]]:
         return [record.origins for record in records if isinstance(record, Severed)]
@@ -189,10 +191,7 @@ def test_records_of_another_origin_removed_from_the_log_are_told_although_the_ow
 def resumed(state: SiteState, log: list[Record], far: Mapping[Origin, int], first: int) -> list[LinkRecord]:
     """Return what goes to B from a log that begins at `first` by now."""
     sender = ForwardingFilter(state, B, 7, far, Position(first, Acceptance(A), gone=True))
-    out: list[LinkRecord] = []
-    for offset in range(first, len(log)):
-        out += sender.step(offset, log[offset])
-    return out + sender.progress_markers()
+    return sent_from(first, sender, log)
 
 
 def test_nothing_is_announced_above_the_own_frontier_where_the_logs_beginning_is_gone() -> None:

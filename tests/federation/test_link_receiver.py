@@ -137,11 +137,15 @@ class ReceiverBench:
             self.named()
         return self.sent(LinkOpen)
 
-    def names(self) -> AppendRecords:
-        """Begin a lease and be elected, at an empty log; return what names the epoch there."""
+    def elected(self, end: int) -> None:
+        """Begin a lease, be elected, and be told where the log ends."""
         self.link.lease_granted(self.now)
         self.wants(Elect).on_done(5, self.now)
-        self.wants(FindEnd).on_done(0, self.now)
+        self.wants(FindEnd).on_done(end, self.now)
+
+    def names(self) -> AppendRecords:
+        """Begin a lease and be elected, at an empty log; return what names the epoch there."""
+        self.elected(0)
         return self.wants(AppendRecords)
 
     def named(self) -> LinkLed:
@@ -191,9 +195,7 @@ def test_link_requests_election_again_when_the_registry_does_not_answer() -> Non
 def test_link_opens_with_the_frontier_of_the_whole_log() -> None:
     pulling = ReceiverBench()
     pulling.fold(progress(3))
-    pulling.link.lease_granted(pulling.now)
-    pulling.wants(Elect).on_done(5, pulling.now)
-    pulling.wants(FindEnd).on_done(2, pulling.now)
+    pulling.elected(2)
     assert not pulling.effects
     pulling.fold(progress(8))
     pulling.named()
@@ -205,9 +207,7 @@ def test_link_does_not_wait_for_an_end_that_the_log_has_lost_unread() -> None:
     """It would wait until others have appended as much, at a quiet site for ever."""
     pulling = ReceiverBench()
     pulling.fold(progress(3))
-    pulling.link.lease_granted(pulling.now)
-    pulling.wants(Elect).on_done(5, pulling.now)
-    pulling.wants(FindEnd).on_done(4, pulling.now)
+    pulling.elected(4)
     pulling.passes(FIND_END_AGAIN_MS - 1)
     assert not pulling.effects
     pulling.passes(1)

@@ -157,12 +157,21 @@ class Proxy:
         state = SiteState(A)
         for offset, record in enumerate(storage.records[:read]):
             state.fold(offset, record)
+        self.storage, self.row = storage, row
         self.log = MemorySiteLog(storage)
         self.guard = LogGuard(state, "federation", row)
         # So far there was nothing to say.
         self.guard._has_begun = self.guard.is_confirmed = True
         self.guarded_log = GuardedLog(self.guard, self.log, registry, witnesses or Others())
         self.read = read
+
+    @classmethod
+    async def at_log(cls, registry: MemoryRegistry, read: int, witnesses: Witnesses | None = None) -> Proxy:
+        """Return one that has read a log of so many records up to its end."""
+        storage, row = MemoryLogStorage(), await registry.site_log(A)
+        assert row is not None
+        storage.records.extend(records(read))
+        return cls(storage, registry, row, read, witnesses)
 
     async def check(self) -> asyncio.Task[None]:
         """Read to where it has read, be interrupted, and look."""
@@ -386,10 +395,7 @@ async def test_offset_seen_only_by_a_neighbour_counts_before_any_append(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
-    row, storage = await registry.site_log(A), MemoryLogStorage()
-    assert row is not None
-    storage.records.extend(records(3))
-    proxy = Proxy(storage, registry, row, 3, Others(Witnessed(elsewhere=8)))
+    proxy = await Proxy.at_log(registry, 3, Others(Witnessed(elsewhere=8)))
     looking = await proxy.check()
     append = asyncio.create_task(proxy.log.append([published(99)]))
     await asyncio.wait([looking], timeout=5)
@@ -478,11 +484,8 @@ async def test_proxy_enters_a_later_log_epoch_of_the_registry_whoever_raised_it(
     registry: MemoryRegistry,
 ) -> None:
     """An answer of the registry may be lost: then the one who raised it does not know that it did."""
-    row, storage = await registry.site_log(A), MemoryLogStorage()
-    assert row is not None
-    storage.records.extend(records(3))
-    proxy = Proxy(storage, registry, row, 3)
-    await registry.claim_site_log(A, row, row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
+    proxy = await Proxy.at_log(registry, 3)
+    await registry.claim_site_log(A, proxy.row, proxy.row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
     with pytest.raises(LogReplaced):
         await proxy.guarded_log.check(3, read_below=3, reports=False)
 
@@ -491,10 +494,7 @@ async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
-    storage, row = MemoryLogStorage(), await registry.site_log(A)
-    assert row is not None
-    storage.records.extend(records(10))
-    proxy = Proxy(storage, registry, row, 10)
+    proxy = await Proxy.at_log(registry, 10)
     looking = await proxy.check()
     assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [10]
     row = await registry.site_log(A)
@@ -507,10 +507,7 @@ async def test_a_proxy_that_starts_does_not_wait_for_an_end_that_the_log_has_los
 ) -> None:
     """Nobody appends before it serves: the log would never come to that end again."""
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
-    storage, row = MemoryLogStorage(), await registry.site_log(A)
-    assert row is not None
-    storage.records.extend(records(3))
-    proxy = Proxy(storage, registry, row, 3)
+    proxy = await Proxy.at_log(registry, 3)
     beginning = asyncio.create_task(proxy.guarded_log.until_read(5))
     await asyncio.sleep(0.05)
     assert not beginning.done()
@@ -561,14 +558,11 @@ async def test_offset_seen_by_a_neighbour_is_checked_though_the_row_changes_mean
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
-    row, storage = await registry.site_log(A), MemoryLogStorage()
-    assert row is not None
-    storage.records.extend(records(3))
-    proxy = Proxy(storage, registry, row, 3)
+    proxy = await Proxy.at_log(registry, 3)
     proxy.guard.seen_beyond(origin_of(A), 30)
     looking = asyncio.create_task(proxy.guarded_log.check(3, read_below=3, reports=False))
     await asyncio.sleep(0.05)
-    assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 2}))
+    assert await registry.claim_site_log(A, proxy.row, proxy.row.model_copy(update={"seen": 2}))
     await asyncio.wait([looking], timeout=5)
     assert isinstance(looking.exception(), LogReplaced)
     found = await registry.site_log(A)
@@ -579,25 +573,22 @@ async def test_end_of_a_log_that_was_read_further_while_the_answer_was_under_way
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 100)
-    row, storage = await registry.site_log(A), MemoryLogStorage()
-    assert row is not None
-    storage.records.extend(records(3))
-    proxy = Proxy(storage, registry, row, 3)
+    proxy = await Proxy.at_log(registry, 3)
 
     class Slow(MemorySiteLog):
         async def end_offset(self) -> int:
             end = await super().end_offset()
-            storage.records.append(published(99))
-            proxy.guard._state.fold(end, storage.records[end])
+            proxy.storage.records.append(published(99))
+            proxy.guard._state.fold(end, proxy.storage.records[end])
             return end
 
-    proxy.guarded_log._log = Slow(storage)
+    proxy.guarded_log._log = Slow(proxy.storage)
     end = await proxy.guarded_log._log.end_offset()
-    assert proxy.guarded_log.position == end + 1
+    assert proxy.guard.position == end + 1
     await proxy.guarded_log.check(end, read_below=end, reports=False)
     # It is asked once more, and the log is read once more meanwhile.
     await proxy.guarded_log.check(end, read_below=end + 1, reports=False)
-    assert proxy.guarded_log.position == end + 2
+    assert proxy.guard.position == end + 2
     found = await registry.site_log(A)
     assert found is not None and found.log_epoch == 1
 
