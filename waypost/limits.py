@@ -516,6 +516,8 @@ TIMER_STALL_MS = 5_000
 """The engine's deadlines, while one is overdue."""
 EFFECT_STALL_MS = 30_000
 """The effect that has waited longest for its answer."""
+GUARD_STALL_MS = 40_000
+"""The comparisons of the site log with what was read of it, while log and registry answer; at most 10 s each."""
 LINK_STALL_MS = 20_000
 """A link that this proxy leads; it costs no readiness: a site that is away blocks nobody else."""
 FILTERS_STALL_MS = 20_000

@@ -44,7 +44,7 @@ from federation.ports import Batch, LinkChanged, Reloaded
 from federation.site.acceptance import Acceptance, LogMark
 from federation.site.neighbour_filters import rank_of
 from federation.site.state import SiteState
-from waypost.errors import HistoryTruncated, WaypostError
+from waypost.errors import BadMessage, HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, link_name, site_of
 from waypost.records import FiltersRequested, LinkLed, Repaired, RequestPart, TreeEntered
 from waypost.subscription import parse
@@ -136,8 +136,8 @@ class LinkEndpoints:
             now_ms: of the caller's clock, which never steps back.
 
         Raises:
-            Refused: an expression in a neighbour's message is not valid. Effects of this input that were emitted before
-                come with the next call.
+            Refused: an expression in a neighbour's message is not valid, or the message names another site than its
+                sender's. Effects of this input that were emitted before come with the next call.
         """
         match input:
             case RecordsFolded(batch):
@@ -240,6 +240,8 @@ class LinkEndpoints:
         self._tree_keeper.folded(now_ms)
 
     def _neighbour_sent(self, peer: ProxyId, message: LinkMessage, now_ms: int) -> None:
+        if (site := self._proxies.site_of(peer)) not in (None, message.site):
+            raise BadMessage(f"a proxy of site {site} speaks for site {message.site}")
         match message:
             case LinkRecords():
                 if message.site in self._receivers:

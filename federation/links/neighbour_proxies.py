@@ -31,6 +31,11 @@ class NeighbourProxies:
             case _:
                 pass
 
+    def site_of(self, proxy: ProxyId) -> SiteId | None:
+        """Return the site of a live proxy; None: none of this name is known."""
+        row = self._rows.get(proxy)
+        return None if row is None else row.site
+
     def of(self, site: SiteId) -> list[ProxyRow]:
         """Return the rows of the live proxies of a site, sorted by name; empty: none is live. The list is not to be
         changed.

@@ -196,9 +196,9 @@ class Acceptance:
                 self.frontier[self.origin] = offset
                 return True
             case Forwarded():
-                return self.accept(record) and self._raise(record.origin, record.offset)
+                return self.accept(record) and self._arrive(record.origin, record.offset)
             case Progress():
-                return self.accept(record) and self._raise(record.origin, record.upto)
+                return self.accept(record) and self._arrive(record.origin, record.upto)
             case LogBegun():
                 self.begin_log(offset, record)
                 return False
@@ -255,7 +255,8 @@ class Acceptance:
         return changed
 
     def end_origin(self, record: OriginEnded) -> bool:
-        """Record that another site's origin has ended (handover rule 27).
+        """Record that another site's origin has ended (handover rule 27). What this site has seen of it beyond what
+        the record names was seen too.
 
         Returns:
             Whether that, or a part of the loss, is new; False also if the record does not count (:meth:`accept`).
@@ -263,10 +264,13 @@ class Acceptance:
         if not self.accept(record):
             return False
         known = self.ended.get(record.origin)
-        if known is not None and record.seen <= known.seen and record.end >= known.end:
-            return False
-        self.ended[record.origin] = EndedOrigin(record.end, record.seen, record.following, record.begins)
-        self._raise(record.origin, record.seen)
+        end, seen = record.end, max(record.seen, self.frontier.get(record.origin, NOTHING))
+        if known is not None:
+            end, seen = min(end, known.end), max(seen, known.seen)
+            if (end, seen) == (known.end, known.seen):
+                return False
+        self.ended[record.origin] = EndedOrigin(end, seen, record.following, record.begins)
+        self._raise(record.origin, seen)
         self.upstream.setdefault(record.following, record.link)
         self._raise(record.following, record.begins)
         return True
@@ -295,6 +299,15 @@ class Acceptance:
     def read(self, offset: int, record: Record) -> None:
         """Note the record at `offset` as the last one that was read of the log: it becomes the `mark`."""
         self.mark = msgspec.structs.replace(self.mark, offset=offset, checksum=checksum_of(record))
+
+    def _arrive(self, origin: Origin, offset: int) -> bool:
+        """Raise a frontier by what a link brings. An origin that has ended was seen that far, then: of that, too, is
+        lost what has not arrived (handover rule 27).
+        """
+        ended = self.ended.get(origin)
+        if ended is not None and offset > ended.seen:
+            self.ended[origin] = msgspec.structs.replace(ended, seen=offset)
+        return self._raise(origin, offset)
 
     def _raise(self, origin: Origin, offset: int) -> bool:
         if offset <= self.frontier.get(origin, NOTHING):

@@ -285,11 +285,9 @@ class SiteState:
                 self.acceptance.advance(offset, record)
                 return [NotificationArrived(self.origin, offset, record)]
             case Forwarded():
-                moved = self.acceptance.advance(offset, record)
-                return [NotificationArrived(record.origin, record.offset, record)] if moved else []
+                return self._arrived(offset, record, NotificationArrived(record.origin, record.offset, record))
             case Progress():
-                moved = self.acceptance.advance(offset, record)
-                return [Advanced(record.origin, record.upto)] if moved else []
+                return self._arrived(offset, record, Advanced(record.origin, record.upto))
             case Effective():
                 return self._effective(record)
             case InterestRegistered():
@@ -317,6 +315,18 @@ class SiteState:
                 return []
             case _:
                 assert_never(record)
+
+    def _arrived(self, offset: int, record: Forwarded | Progress, event: Event) -> list[Event]:
+        before, known = self.frontier.get(record.origin, NOTHING), self.ended.get(record.origin)
+        if not self.acceptance.advance(offset, record):
+            return []
+        if known is None or self.ended[record.origin] == known:
+            return [event]
+        return [
+            OriginClosed(record.origin, before, is_first=False),
+            *self._announce_ended([record.origin], exclude=record.link),
+            event,
+        ]
 
     def _broken(self, offset: int, record: Damaged) -> list[Event]:
         before = self.frontier[self.origin]

@@ -109,6 +109,7 @@ class Gateway:
         """The peers with a lease, by id."""
         self._ids: OrderedDict[str, None] = OrderedDict()
         self._producer: waypost.Producer | None = None
+        self._publishing: set[asyncio.Task[None]] = set()
 
     async def run(self, started: Callable[[str], None]) -> None:
         """Serve peers until cancelled.
@@ -127,6 +128,8 @@ class Gateway:
                 started(f"ws://{host}:{port}")
                 await server.serve_forever()
         finally:
+            for publishing in self._publishing:
+                publishing.cancel()
             await self._producer.close()
 
     def _new_producer(self) -> waypost.Producer:
@@ -185,6 +188,21 @@ class Gateway:
         finally:
             await peer.leave()
 
+    def begin_publish(self, header: PropagateHeader, notification: Notification, sender: str) -> asyncio.Task[None]:
+        """Return a task of its own that publishes a message (:meth:`publish`): the connection that has brought the
+        message may end meanwhile.
+        """
+        publishing = asyncio.create_task(self.publish(header, notification, sender), name=f"publish for {sender}")
+        self._publishing.add(publishing)
+        publishing.add_done_callback(self._published)
+        return publishing
+
+    def _published(self, publishing: asyncio.Task[None]) -> None:
+        self._publishing.discard(publishing)
+        if not publishing.cancelled():
+            # Whoever still waits for it is told; a peer that has gone sends the message again.
+            publishing.exception()
+
     async def publish(self, header: PropagateHeader, notification: Notification, sender: str) -> None:
         """Publish a message of a peer, once; a message that goes no further is counted by its cause and dropped,
         without error. Call it only while :meth:`run` runs.
@@ -215,7 +233,7 @@ class Gateway:
             producer = await self._working_producer()
             await producer.publish(Notification({**notification, **as_attributes(incoming)}))
         except WaypostError:
-            # Its peer may send it again. Where its connection ended meanwhile, the message is published all the same.
+            # Its peer may send it again.
             self._ids.pop(header.id or "", None)
             raise
         self.counts.published += 1
@@ -233,6 +251,8 @@ class Peer:
         self._propagating: asyncio.Task[None] | None = None
         self._is_publishing = False
         """Frames behind the one that is published are not read: a request for the lease may be among them."""
+        self._is_over = False
+        """The lease was not renewed in time: the connection is about to be closed, and nothing of it counts."""
         self._end: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -242,13 +262,15 @@ class Peer:
 
         A request for a lease is answered by LeaseCancelled where another connection has that peer's lease, or as many
         peers as may have one have it. A message of a peer without a lease is answered so, too, and dropped. The end of
-        its lease deletes the peer's session.
+        its lease deletes the peer's session. What comes after the end is dropped: the connection is closed.
 
         Raises:
             BadMessage: no peer may send such a frame.
             ConnectionClosed: the connection has ended before it was answered.
             WaypostError: no proxy serves the peer, or its message is not known to be safe.
         """
+        if self._is_over:
+            return
         if isinstance(frame, bytes):
             raise BadMessage("a frame is text: a document about a lease, or the elements of a message")
         if frame.lstrip().startswith("<"):
@@ -265,9 +287,9 @@ class Peer:
         await self._publish(header, notification)
 
     async def _publish(self, header: PropagateHeader, notification: Notification) -> None:
-        """Publish a message, unless the connection ends first: then it may be published, or not."""
+        """Publish a message. Where the connection ends first, that goes on without the peer."""
         self._is_publishing = True
-        publishing = asyncio.ensure_future(self._gateway.publish(header, notification, self.id))
+        publishing = self._gateway.begin_publish(header, notification, self.id)
         closed = asyncio.ensure_future(self._connection.wait_closed())
         try:
             await asyncio.wait((publishing, closed), return_when=asyncio.FIRST_COMPLETED)
@@ -275,9 +297,7 @@ class Peer:
                 publishing.result()
         finally:
             self._is_publishing = False
-            for task in (publishing, closed):
-                task.cancel()
-            await asyncio.gather(publishing, closed, return_exceptions=True)
+            closed.cancel()
 
     async def _about_lease(self, message: LeaseMessage) -> None:
         match message.type:
@@ -365,6 +385,8 @@ class Peer:
         if self._is_publishing:
             self._end = asyncio.get_running_loop().call_later(GRACE_S, self._ended)
             return
+
+        self._is_over = True
 
         async def end() -> None:
             with suppress(ConnectionClosed):

@@ -162,9 +162,18 @@ class DependencyHealth:
         """
         for dependency in [name for name in self.now if name.startswith((SITE, PROXY, CHANGELOG_OF, LINK_FROM))]:
             if self._clock.now_ms() >= self._noticed_ms[dependency] + OLD_MS:
-                del self.now[dependency]
-                self._unsteady.pop(dependency, None)
-                log.info("dependency was not asked for a while", dependency=dependency)
+                self.drop(dependency, "it was not asked for a while")
+
+    def drop(self, dependency: str, why: str) -> None:
+        """End an outage without an answer, and log that; one that is not missing is ignored.
+
+        Args:
+            dependency: as of :meth:`unavailable`.
+            why: the reason, in words.
+        """
+        if self.now.pop(dependency, None) is not None:
+            self._unsteady.pop(dependency, None)
+            log.info("nothing is known of the dependency any more", dependency=dependency, why=why)
 
     async def retry(
         self, dependency: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S

@@ -171,25 +171,24 @@ class SelfCheck:
             why = f"{url} is also the address of {others}; each proxy needs one of its own (--advertise)"
             self._health.unavailable(SHARED, Unreachable(why))
 
-    def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Container[ProxyId], now_ms: int) -> None:
+    def check_peers(self, unreached: Mapping[ProxyId, Unreached], live: Container[ProxyId]) -> None:
         """Report to the node's health the live proxies that could not be reached for UNREACHED_MS: no session moves
         between them and this one. Those that are not among `unreached`, or not live, any more are reported as
         available.
 
         Args:
-            unreached: the peers to which connections failed; :attr:`node.peers.peers.Peers.unreached`. One whose last
-                attempt is more than AGAIN_MS ago is not reported anew.
+            unreached: the peers to which connections failed (:attr:`node.peers.peers.Peers.unreached`), and are tried
+                again and again.
             live: the proxies that have a lease.
-            now_ms: by the monotonic clock of the constructor.
         """
         failing = {PROXY + proxy: failed for proxy, failed in unreached.items() if proxy in live}
         for trouble in [name for name in self._health.now if name.startswith(PROXY) and name not in failing]:
             self._health.available(trouble)
         for trouble, failed in failing.items():
-            if failed.last_ms - failed.since_ms < UNREACHED_MS or now_ms - failed.last_ms > AGAIN_MS:
-                continue
-            why = f"it cannot be reached from here at {failed.why}; is its --advertise right, and the way there open?"
-            self._health.unavailable(trouble, Unreachable(why))
+            if failed.last_ms - failed.since_ms >= UNREACHED_MS:
+                hint = "is its --advertise right, and the way there open?"
+                why = f"it cannot be reached from here at {failed.why}; {hint}"
+                self._health.unavailable(trouble, Unreachable(why))
 
     async def try_advertised(self, now_ms: int) -> None:
         """Connect to the advertised address as a client does, and report to the node's health that it cannot be reached

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from federation.messages import SeenRequest, SeenResponse
 from federation.ports import Batch, SiteLogRow
 from federation.site.log_epochs import (
     after_loss,
@@ -264,11 +265,18 @@ class LogGuard:
         known = self._state.frontier.get(origin, NOTHING)
         return max(known, seen_below - 1, self._state.position - 1) if origin == self._origin else known
 
-    def has_confirmed(self, origin: Origin) -> bool:
-        """Tell whether the origin is the one in which this proxy appends, and it has confirmed the log
-        (:meth:`confirm`).
+    def answer(self, request: SeenRequest, seen_below: int) -> SeenResponse | None:
+        """Return what this proxy has seen of the origin that another one asks for; None: this one does not know yet,
+        because it has not read its own log up to where that ended when it began. It will be asked again.
+
+        Args:
+            seen_below: as of :meth:`seen`.
         """
-        return self.is_confirmed and origin == self._origin
+        if not self._has_begun:
+            return None
+        origin = request.origin
+        is_confirmed = self.is_confirmed and origin == self._origin
+        return SeenResponse(request.request, self.seen(origin, seen_below), is_confirmed)
 
     def seen_beyond(self, origin: Origin, offset: int) -> None:
         """Note that a neighbour has seen an origin of this site up to `offset`, inclusive; the next :meth:`check`

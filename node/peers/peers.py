@@ -365,6 +365,13 @@ class Peers:
             probe = self._attempt(row, self._probe_connection(row))
             self._probes[row.proxy] = asyncio.create_task(probe, name=f"probe {row.proxy}")
 
+    def probe_unreached(self) -> None:
+        """Try to reach again the live peers that could not be reached, whether anything is sent to them or not; each at
+        most once in PROBE_MS, beside all that is sent.
+        """
+        for row in filter(None, map(self._directory.row, list(self.unreached))):
+            self._probe(row)
+
     # ------------------------------------------------------------ connections
 
     def _unreached(self, row: ProxyRow, why: str) -> None:

@@ -35,7 +35,7 @@ from federation.ports import Batch, Claimed, LinkRow, Reloaded, WatchAlive
 from federation.site.log_epochs import federation_of
 from handover.messages import RelayDown
 from node.configuration.config import NodeConfig
-from node.health.dependency_health import STALLED, Dependency, DependencyHealth
+from node.health.dependency_health import LINK_FROM, STALLED, Dependency, DependencyHealth
 from node.health.operator_log import OperatorLog
 from node.health.rate_limited_log import RateLimitedLog
 from node.health.readiness import Condition, why_not_ready
@@ -103,6 +103,7 @@ from waypost.limits import (
     FACTS_BYTES,
     FACTS_WAITING,
     FILTERS_STALL_MS,
+    GUARD_STALL_MS,
     JOURNAL_STALL_MS,
     LINK_STALL_MS,
     MAX_UNANSWERED_PUBLISHES,
@@ -182,7 +183,7 @@ class Node:
         self._rate_limited = RateLimitedLog(self.clock)
         self._tasks = Tasks(self._rate_limited)
         self.watchdog = Watchdog()
-        self._watch_signs = self._ticks = 0
+        self._watch_signs = self._ticks = self._guard_checks = 0
         self._connections = ClientConnections(config.max_connections, config.max_connections_per_address)
         self.shares = ClientShares(config.memory, config.address_change_rate)
         self._timer: asyncio.TimerHandle | None = None
@@ -534,10 +535,11 @@ class Node:
             try:
                 async with asyncio.timeout(LOG_GUARD_S):
                     await self.guarded_log.check(self.log_end, read_below=read_below, reports=reports)
+                self._guard_checks += 1
             except LogReplaced:
                 raise
             except (WaypostError, TimeoutError) as error:
-                # It waited for the registry, or another proxy: the log has just answered.
+                # The log has just answered, and the registry has troubles of its own. The watchdog sees the rest.
                 log.debug("the site log cannot be looked after now", error=str(error))
 
     async def _mend_changelog(self) -> None:
@@ -562,6 +564,9 @@ class Node:
                 self.health.unavailable(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():
                 self.health.available(STALLED + name)
+            for link in self.links.shown()[0]:
+                if link.leader not in (None, self.proxy):
+                    self.health.drop(LINK_FROM + link.neighbour, f"{link.leader} leads the link by now")
 
     async def _check_self(self) -> None:
         """See what is wrong with the configuration that only shows when it runs (node/health/self_check.py)."""
@@ -580,7 +585,8 @@ class Node:
                 known, neighbours = engine.env.cluster.changelogs.keys(), self.links.neighbours
                 check.check_site(neighbours, known, now_ms)
                 check.check_neighbours(neighbours, rows, known, now_ms)
-                check.check_peers(self.peers.unroutable(), engine.env.cluster.proxies, now_ms)
+                self.peers.probe_unreached()
+                check.check_peers(self.peers.unroutable(), engine.env.cluster.proxies)
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 
@@ -592,6 +598,8 @@ class Node:
         yield Progress("watch", self._watch_signs, True, WATCH_STALL_MS)
         yield Progress("journal", self._journal.queue.written, len(self._journal.queue) > 0, JOURNAL_STALL_MS)
         yield Progress("timers", self._ticks, self.runtime.next_deadline() < self.clock.now_ms(), TIMER_STALL_MS)
+        answer = self.health.now.keys().isdisjoint((Dependency.LOG, Dependency.REGISTRY))
+        yield Progress("log guard", self._guard_checks, answer, GUARD_STALL_MS, vital=False)
         oldest = self.effect_runner.oldest
         yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
         yield Progress(
@@ -755,7 +763,8 @@ class Node:
         engine. Call it only once the node has started.
 
         Raises:
-            Refused: an expression in a message for links is not valid.
+            Refused: an expression in a message for links is not valid, or the message names another site than its
+                sender's.
         """
         match message:
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended() | LeaseRequest() | LeaseGranted():
@@ -763,7 +772,8 @@ class Node:
             case CatchUp():
                 self._tasks.spawn(self._serve_history(peer, message))
             case SeenRequest():
-                self.peers.send(peer, self._seen(message))
+                if (answer := self.guarded_log.answer(message)) is not None:
+                    self.peers.send(peer, answer)
             case Routed():
                 if (received := self.peers.receive(peer, message)) is not None:
                     await self.peer_message(*received)
@@ -773,10 +783,6 @@ class Node:
                 self.effect_runner.requests.answer(peer, message)
             case _:
                 self.step(inputs.PeerSent(peer, message))
-
-    def _seen(self, wanted: SeenRequest) -> SeenResponse:
-        log, origin = self.guarded_log, wanted.origin
-        return SeenResponse(wanted.request, log.seen(origin), is_confirmed=log.has_confirmed(origin))
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:

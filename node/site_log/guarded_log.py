@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, assert_never
 
+from federation.messages import SeenRequest, SeenResponse
 from federation.ports import Registry, SiteLog
 from node.machines.log_guard import (
     AppendRecord,
@@ -108,15 +109,11 @@ class GuardedLog:
         """
         self._guard.seen_beyond(origin, offset)
 
-    def seen(self, origin: Origin) -> int:
-        """Return the highest offset of an origin that this proxy has seen, inclusive; NOTHING (-1): none."""
-        return self._guard.seen(origin, self._log.seen_below)
-
-    def has_confirmed(self, origin: Origin) -> bool:
-        """Tell whether the origin is the one in which this proxy appends, and it has confirmed the log
-        (:meth:`LogGuard.confirm`).
+    def answer(self, request: SeenRequest) -> SeenResponse | None:
+        """Return what this proxy has seen of the origin that another one asks for; None: it does not know yet
+        (:meth:`LogGuard.answer`).
         """
-        return self._guard.has_confirmed(origin)
+        return self._guard.answer(request, self._log.seen_below)
 
     def prepare_to_read(self) -> None:
         """Forget earlier comparisons. To be called before the end is asked for that :meth:`until_read` takes."""

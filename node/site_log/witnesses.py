@@ -1,25 +1,23 @@
 """Witnesses of our site's log: live proxies of all sites, which are asked how far they have seen it (handover rule 27).
 
 The registry has what the site's proxies have reported lately. A proxy that was stopped for a moment, or cannot reach
-the registry, has not reported; a neighbour reports only when a link opens.
+the registry, has not reported; a neighbour reports only when a link opens. Whom a poll waits for stands in
+node/machines/witness_poll.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 
 from federation.messages import SeenRequest, SeenResponse
-from federation.ports import ProxyRow
 from node.machines.log_guard import Witnessed
+from node.machines.witness_poll import LOOK_MS, WitnessPoll
 from node.peers.directory import Directory
 from node.peers.peers import Peers
 from waypost.clock import Clock
-from waypost.errors import RegistryUnavailable
-from waypost.identity import NOTHING, Origin, ProxyId, SiteId
-from waypost.limits import WITNESS_S
-
-POLL_S = 0.05
+from waypost.identity import Origin, ProxyId, SiteId
 
 
 class Witnesses:
@@ -39,14 +37,12 @@ class Witnesses:
         self._clock = clock
         # No answer to a question of an earlier process counts.
         self._request = random.getrandbits(40)
-        self._answers: dict[int, dict[ProxyId, SeenResponse]] = {}
-        """By question, while it is under way, the answers."""
+        self._polls: dict[int, tuple[WitnessPoll, asyncio.Event]] = {}
+        """By the number of the request, those under way, each with what an answer sets."""
 
     async def ask(self, origin: Origin) -> Witnessed:
-        """Return how far the other live proxies have seen the origin.
-
-        Waits until it is known who lives, and for the answer of every live proxy that can be reached, of those that
-        come up meanwhile too, WITNESS_S seconds at most. One that begins another incarnation is asked again.
+        """Return how far the other live proxies have seen the origin, once all that can be reached have answered, after
+        WITNESS_S seconds at the latest.
 
         Args:
             origin: the origin, of this proxy's site.
@@ -54,38 +50,28 @@ class Witnesses:
         Raises:
             RegistryUnavailable: the registry has not said by then who lives.
         """
-        self._request = request = self._request + 1
-        answered = self._answers[request] = {}
-        asked: dict[ProxyId, ProxyRow] = {}
-        began_ms = self._clock.now_ms()
+        self._request += 1
+        request = SeenRequest(self._request, origin)
+        poll, answered = WitnessPoll(self._proxy, self._site, request, self._clock.now_ms()), asyncio.Event()
+        self._polls[request.request] = poll, answered
         try:
-            while self._clock.now_ms() < began_ms + 1000 * WITNESS_S:
-                if self._directory.is_watching:
-                    living = {row.proxy: row for row in self._directory.live() if row.proxy != self._proxy}
-                    for peer in sorted(proxy for proxy, row in living.items() if asked.get(proxy) != row):
-                        answered.pop(peer, None)
-                        self._peers.send(peer, SeenRequest(request, origin))
-                    asked |= living
-                    if living.keys() <= answered.keys() | self._unreached_since(began_ms):
-                        break
-                await asyncio.sleep(POLL_S)
+            while True:
+                answered.clear()
+                living = self._directory.live() if self._directory.is_watching else None
+                failed_ms = {proxy: failed.last_ms for proxy, failed in self._peers.unroutable().items()}
+                for peer in poll.look(living, failed_ms, self._clock.now_ms()):
+                    self._peers.send(peer, request)
+                if poll.is_over:
+                    return poll.result()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_MS / 1000):
+                        await answered.wait()
         finally:
-            del self._answers[request]
-        if not self._directory.is_watching:
-            raise RegistryUnavailable("the registry has not said yet which proxies live")
-        is_here = {proxy: row.site == self._site for proxy, row in asked.items()}
-        answers = [(is_here.get(proxy, False), answer) for proxy, answer in answered.items()]
-        return Witnessed(
-            here=max((answer.offset for here, answer in answers if here), default=NOTHING),
-            elsewhere=max((answer.offset for here, answer in answers if not here), default=NOTHING),
-            is_confirmed=any(answer.is_confirmed for here, answer in answers if here),
-        )
-
-    def _unreached_since(self, began_ms: int) -> set[ProxyId]:
-        """The peers to which the question was lost: there was no way to them. No answer of theirs can come."""
-        return {proxy for proxy, failed in self._peers.unroutable().items() if failed.last_ms >= began_ms}
+            del self._polls[request.request]
 
     def receive(self, peer: ProxyId, message: SeenResponse) -> None:
         """Note the answer of a peer to a request that :meth:`ask` waits for; one to another request is dropped."""
-        if message.request in self._answers:
-            self._answers[message.request][peer] = message
+        if message.request in self._polls:
+            poll, answered = self._polls[message.request]
+            poll.receive(peer, message)
+            answered.set()

@@ -30,7 +30,7 @@ from federation.ports import ProxyRow, ProxyUp
 from federation.site.neighbour_filters import digest_of
 from federation.site.state import SiteState
 from waypost.clock import NEVER
-from waypost.errors import HistoryTruncated, LogUnavailable, Refused
+from waypost.errors import BadMessage, HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN
 from waypost.notification import Notification, read_body
@@ -105,6 +105,15 @@ def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
     """Return who was sent records of which opening."""
     sent = [(effect.proxy, effect.message) for effect in only(SendNeighbour, effects)]
     return [(proxy, message.opening) for proxy, message in sent if isinstance(message, LinkRecords)]
+
+
+def test_a_proxy_does_not_speak_for_another_site() -> None:
+    serving = Serving()
+    row = ProxyRow(proxy=ProxyId("c1"), incarnation=Incarnation("1"), site=SiteId("C"), url="")
+    serving.step(RegistryChanged(ProxyUp(row)))
+    with pytest.raises(BadMessage, match="a proxy of site C speaks for site B"):
+        serving.receive(opening(2, 7), row.proxy)
+    assert only(FindFirst, serving.receive(opening(1, 2)))
 
 
 def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_other_way_round() -> None:

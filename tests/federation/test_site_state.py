@@ -5,15 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import msgspec
+import pytest
+
 from federation.site.events import (
     Advanced,
     Announced,
     Covered,
+    EndedAnnounced,
     Event,
     InterestChanged,
     InterestWithdrawn,
     Interrupted,
     NotificationArrived,
+    OriginClosed,
     RegistrationsExpired,
     SeveranceAnnounced,
     WantsChanged,
@@ -510,3 +515,40 @@ def test_a_hole_of_a_neighbours_loss_is_told_to_those_behind_it_before_what_pass
     assert not [
         event for event in log.take(published(), effective(X, 4, 9, B, FROM_C)) if isinstance(event, Interrupted)
     ]
+
+
+def ended_from_b(seen: int) -> OriginEnded:
+    return OriginEnded(
+        link=B, link_epoch=1, origin=FROM_B, end=4, seen=seen, following=origin_of(B, log_epoch=2), begins=5
+    )
+
+
+def test_what_a_site_has_seen_of_an_ended_origin_was_seen_whatever_the_origins_own_site_knows() -> None:
+    """B's log lost its end, and nobody there had read so far; we had: those behind us hear of all that is lost."""
+    log = Log(B, D)
+    log.take(registered(X), effective(X, 0, 3), forwarded(7))
+    assert EndedAnnounced(D, log_of_d(7)) in log.take(ended_from_b(6))
+    assert log.take(ended_from_b(6)) == log.take(ended_from_b(7)) == []
+    assert log.state.ended[FROM_B].seen == 7
+
+
+@pytest.mark.parametrize(
+    ("later", "event"),
+    [
+        (Progress(B, 1, FROM_B, 9), Advanced(FROM_B, 9)),
+        (forwarded(9), NotificationArrived(FROM_B, 9, forwarded(9))),
+    ],
+)
+def test_what_arrives_of_an_ended_origin_beyond_what_was_seen_shows_that_more_is_lost(
+    later: Progress | Forwarded, event: Advanced | NotificationArrived
+) -> None:
+    """Sessions have no gate of it any more: taken for silence, 7 and 8 would be lost, and nobody told."""
+    log = Log(B, D)
+    log.take(registered(X), ended_from_b(6))
+    assert log.take(later) == [OriginClosed(FROM_B, 6, is_first=False), EndedAnnounced(D, log_of_d(9)), event]
+    assert log.state.ended[FROM_B].seen == 9
+
+
+def log_of_d(seen: int) -> OriginEnded:
+    """Return what D hears of the end of B's origin from us."""
+    return msgspec.structs.replace(ended_from_b(seen), link=A, link_epoch=0)

@@ -17,6 +17,7 @@ from federation.memory import (
     MemoryRegistryStorage,
     MemorySiteLog,
 )
+from federation.messages import SeenRequest, SeenResponse
 from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site.acceptance import LogMark
 from federation.site.log_epochs import federation_of
@@ -605,3 +606,13 @@ async def test_offset_of_an_ended_origin_seen_by_a_neighbour_is_kept_until_the_r
     await proxy.guarded_log.check(1, read_below=1, reports=False)
     found = await registry.site_log(A)
     assert found is not None and (found.seen, found.ended) == (9, {"A/0": (3, 99)})
+
+
+def test_a_proxy_that_has_not_read_its_own_log_says_nothing_of_another_one() -> None:
+    """It would say that it has seen nothing, which is not so: its log has it."""
+    state = SiteState(A)
+    own_guard = LogGuard(state, "federation", SiteLogRow(identity="log"))
+    request = SeenRequest(7, Origin("B/0"))
+    assert own_guard.answer(request, 0) is None
+    own_guard._has_begun = True
+    assert own_guard.answer(request, 0) == SeenResponse(7, -1, is_confirmed=False)

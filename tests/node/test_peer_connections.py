@@ -9,16 +9,25 @@ import msgspec
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from chaos.servers.process import free_port
 from federation.messages import LinkAppended
 from federation.ports import ProxyRow
 from handover.messages import (
     HandoverOffer,
     Trigger,
 )
-from node.peers.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
+from node.peers.peers import (
+    PROBE_MS,
+    PeerChallenge,
+    PeerHello,
+    Peers,
+    PeerWelcome,
+    decode_introduction,
+    encode_introduction,
+)
 from node.peers.routes import Routed
 from node.security.seal import new_nonce
-from waypost.clock import SystemClock
+from waypost.clock import ManualClock, SystemClock
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId, SiteId
 from waypost.limits import PEER_QUEUE
 
@@ -102,6 +111,26 @@ async def test_message_to_an_unreachable_proxy_is_counted_as_connection() -> Non
     peers.send(OTHER, OFFER)
     assert await lost(peers, 1) == {"connection": 1}
     assert peers.unreached[OTHER].why.startswith("ws://127.0.0.1:1: ")
+
+
+async def test_unreachable_proxy_is_tried_again_although_nothing_is_sent_to_it() -> None:
+    clock = ManualClock()
+    port = free_port()
+    peers = Peers(ME, OneOther(row_at(f"ws://127.0.0.1:{port}")), clock=clock)
+    peers.send(OTHER, OFFER)
+    async with asyncio.timeout(5):
+        while not peers.lost:
+            await asyncio.sleep(0.01)
+    async with serve(introduce, "127.0.0.1", port):
+        peers.probe_unreached()
+        await asyncio.sleep(0.1)
+        assert OTHER in peers.unreached, "it was tried a moment ago"
+        clock.advance(PROBE_MS)
+        peers.probe_unreached()
+        async with asyncio.timeout(5):
+            while peers.unreached:
+                await asyncio.sleep(0.01)
+    await peers.close()
 
 
 async def test_message_at_a_full_queue_is_counted_as_queue_full() -> None:

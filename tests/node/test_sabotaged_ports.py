@@ -27,13 +27,14 @@ from node.shell.node import Node
 from node.startup.backends import Backends
 from tests.helpers.memory_backends import memory_ports
 from waypost.errors import Internal, StoreFailed, WaypostError
+from waypost.identity import Incarnation
 
 SOON_MS = 700
 """What stands still is seen after so long here."""
 TIMEOUT_S = 30.0
 CALLS = {
     "log": ("append", "tail", "read", "first", "end"),
-    "registry": ("create", "owner", "announce", "secret", "watch"),
+    "registry": ("create", "owner", "announce", "secret", "watch", "site_log"),
     "lease": ("renew",),
     "changelog": ("put", "latest", "put_site", "latest_site"),
     "journal": ("attest",),
@@ -194,6 +195,28 @@ async def test_no_await_ends_a_node_in_silence(
     await asyncio.wait({serving}, timeout=15)
     serving.cancel()
     await asyncio.gather(serving, client, seen, return_exceptions=True)
+
+
+async def test_a_comparison_of_the_log_that_never_comes_to_an_end_is_named(
+    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "GUARD_STALL_MS", SOON_MS)
+    node = Node(
+        NodeConfig(name="a", site="A", data=tmp_path, discovery=False, lease_ttl_ms=1_500),
+        Stage(Sabotage("log", "", _never, at=1), tmp_path).open_backends,
+        Incarnation("life"),
+        lambda: "ws://127.0.0.1:1",
+    )
+    running = asyncio.create_task(node.run())
+    async with asyncio.timeout(TIMEOUT_S):
+        while node.why_not_ready:
+            await asyncio.sleep(0.05)
+        monkeypatch.setattr(node.backends.registry, "site_log", lambda site: _never())
+        while "progress of log guard" not in node.health.now:
+            assert not node.why_not_ready
+            await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_loop_that_ends_by_itself_is_an_error() -> None:

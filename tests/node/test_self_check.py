@@ -109,14 +109,14 @@ def test_a_live_proxy_that_cannot_be_reached_for_long_is_a_trouble_until_it_can(
     health = DependencyHealth(random.Random(1), clock)
     check = SelfCheck(ProxyId("a"), A, "", health, clock.now_ms())
     b = ProxyId("b")
-    check.check_peers({b: Unreached(0, UNREACHED_MS - 1, "ws://h:1: refused")}, [b], UNREACHED_MS)
+    check.check_peers({b: Unreached(0, UNREACHED_MS - 1, "ws://h:1: refused")}, [b])
     assert health.now == {}
     failing = {b: Unreached(0, UNREACHED_MS, "ws://h:1: refused")}
-    check.check_peers(failing, [], UNREACHED_MS)
+    check.check_peers(failing, [])
     assert health.now == {}
-    check.check_peers(failing, [b], UNREACHED_MS)
+    check.check_peers(failing, [b])
     assert "ws://h:1: refused" in health.now["proxy b"]
-    check.check_peers({}, [b], UNREACHED_MS + 1)
+    check.check_peers({}, [b])
     assert health.now == {}
 
 

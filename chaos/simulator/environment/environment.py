@@ -22,7 +22,7 @@ from chaos.simulator.kernel.recorder import REGISTRY, log_lane
 from federation.links.bounds import LinkBounds
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkInput
-from federation.messages import LinkMessage
+from federation.messages import LinkMessage, SeenRequest, SeenResponse
 from federation.ports import OwnerChanged, RegistryEvent, TreeChosen
 from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
 from proxy.core import effects
@@ -234,9 +234,9 @@ class Process(ABC):
         """Return the highest offset of an origin that this process has seen; -1: none."""
 
     @abstractmethod
-    def has_confirmed(self, origin: Origin) -> bool:
-        """Tell whether this process appends in the origin, and has compared the log with what others have seen of it
-        (handover rule 27).
+    def answer_seen(self, request: SeenRequest) -> SeenResponse | None:
+        """Return what this process, which runs, has seen of the origin that another one asks for; None: it does not
+        know yet.
         """
 
     @abstractmethod

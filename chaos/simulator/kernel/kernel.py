@@ -52,6 +52,8 @@ class Kernel:
         self.rng = random.Random(seed)
         self.tree_rng = random.Random(f"tree {seed}")
         """For the leases of links and the registry's word of the tree, which do not concern sessions."""
+        self.witness_rng = random.Random(f"witness {seed}")
+        """For what proxies ask each other of a log, and answer: nothing else changes by it."""
         self.faults = Faults()
         self.trace: list[str] = []
         self.narrative: list[str] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
+from chaos.simulator.processes.witnesses import Witnesses
 from node.machines.log_guard import (
     AppendRecord,
     AskWitnesses,
@@ -25,7 +26,6 @@ from node.machines.log_guard import (
 )
 from node.machines.procedure import resume
 from waypost.errors import HistoryTruncated, LogReplaced, RegistryUnavailable, Unreachable
-from waypost.identity import NOTHING
 
 if TYPE_CHECKING:
     from chaos.simulator.environment.environment import Process
@@ -44,6 +44,7 @@ class GuardedLog:
         self.guard = guard
         self._node = node
         self._log = node.world.logs[node.site]
+        self._witnesses = Witnesses(node)
         self._compared = self._log.interruptions
         """The number of times that the log had been out of reach when it was last compared with what was read of it."""
         self._is_checking = False
@@ -177,6 +178,9 @@ class GuardedLog:
         wait = question.for_ms if isinstance(question, Wait) else world.delay() if is_late else 0
 
         def perform() -> None:
+            if is_late and isinstance(question, AskWitnesses):
+                self._witnesses.ask(question.origin, schedule)
+                return
             try:
                 answer = self._answer(question)
                 if is_late and isinstance(question, ReadLogRow | ClaimLogRow) and world.chances(world.faults.answers):
@@ -220,15 +224,9 @@ class GuardedLog:
             case ClaimLogRow(expected=expected, new=new):
                 self._check_registry()
                 return registry.claim_site_log(site, expected, new)
-            case AskWitnesses(origin=origin):
-                others = [each for each in world.nodes.values() if each is not self._node]
-                others = [each for each in others if each.is_announced and not each.still]
-                here = [each for each in others if each.site == site]
-                return Witnessed(
-                    here=max((each.seen(origin) for each in here), default=NOTHING),
-                    elsewhere=max((each.seen(origin) for each in others if each.site != site), default=NOTHING),
-                    is_confirmed=any(each.has_confirmed(origin) for each in here),
-                )
+            case AskWitnesses():
+                # No log has lost anything yet.
+                return Witnessed()
             case Wait():
                 return None
             case _:

@@ -19,6 +19,7 @@ from chaos.simulator.processes.guarded_log import GuardedLog
 from chaos.simulator.processes.links import SECRET, Links, LinkShell
 from federation.links.effects import LinkEffect
 from federation.links.inputs import LinkInput
+from federation.messages import SeenRequest, SeenResponse
 from federation.ports import ProxyRow, RegistryEvent
 from node.machines import lifecycle
 from node.machines.lease_keeper import LeaseKeeper
@@ -222,11 +223,11 @@ class Node(PerformingProcess):
         """Return the highest offset of an origin that this process has seen; -1: none."""
         return self.guarded_log.guard.seen(origin, self.read_below)
 
-    def has_confirmed(self, origin: Origin) -> bool:
-        """Tell whether this process appends in the origin, and has compared the log with what others have seen of it
-        (handover rule 27).
+    def answer_seen(self, request: SeenRequest) -> SeenResponse | None:
+        """Return what this process, which runs, has seen of the origin that another one asks for; None: it does not
+        know yet.
         """
-        return self.guarded_log.guard.has_confirmed(origin)
+        return self.guarded_log.guard.answer(request, self.read_below)
 
     @property
     def is_announced(self) -> bool:

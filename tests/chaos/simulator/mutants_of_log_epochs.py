@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.messages import CaughtUp
+from federation.ports import ProxyRow
+from federation.site.acceptance import Acceptance
 from federation.site.events import Event, SeveranceAnnounced
 from federation.site.history import HistoryAnswer
 from federation.site.log_epochs import after_loss
 from federation.site.state import SiteState
 from node.machines.log_guard import AppendRecord, LogGuard, Procedure, Question
+from node.machines.witness_poll import WitnessPoll
 from proxy.core.interest import Interest
 from proxy.stream.coverage import Coverage
 from proxy.stream.interest_repair import InterestRepair
@@ -21,6 +24,7 @@ from waypost.identity import Incarnation, ProxyId
 from waypost.records import LogBegun, OriginEnded
 
 _answer, _elect, _origin_ended = HistoryAnswer.answer, PlainRegistry.elect, SiteState._origin_ended
+_look, _end_origin = WitnessPoll.look, Acceptance.end_origin
 
 
 def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
@@ -72,7 +76,66 @@ def _looks_at_no_end() -> Iterator[None]:
         yield
 
 
+def _wait_for_nobody(
+    self: WitnessPoll, living: Collection[ProxyRow] | None, failed_ms: Mapping[ProxyId, int], now_ms: int
+) -> list[ProxyId]:
+    to_ask = _look(self, living, failed_ms, now_ms)
+    self.is_over = living is not None
+    return to_ask
+
+
+def _ask_once(
+    self: WitnessPoll, living: Collection[ProxyRow] | None, failed_ms: Mapping[ProxyId, int], now_ms: int
+) -> list[ProxyId]:
+    before = dict(self._asked)
+    return [proxy for proxy in _look(self, living, failed_ms, now_ms) if before.get(proxy) != self._asked[proxy]]
+
+
+def _believe_the_record(self: Acceptance, record: OriginEnded) -> bool:
+    frontier, self.frontier = self.frontier, {}
+    try:
+        is_new = _end_origin(self, record)
+    finally:
+        raised, self.frontier = self.frontier, frontier
+    for origin, offset in raised.items():
+        self._raise(origin, offset)
+    return is_new
+
+
+@contextmanager
+def _known_by_its_site_alone() -> Iterator[None]:
+    with (
+        replaced(Acceptance, "end_origin", _believe_the_record)(),
+        replaced(Acceptance, "_arrive", Acceptance._raise)(),
+    ):
+        yield
+
+
 MUTANTS = (
+    Mutant(
+        "only its own site knows how far an origin was seen",
+        "what a site has seen of an origin that has ended, beyond what that origin's site knows, passes as silence",
+        _known_by_its_site_alone,
+        ("LOST",),
+        (99524480,),
+        rule=27,
+    ),
+    Mutant(
+        "waits for no witness",
+        "what others have seen of a log is asked of them, and their answers are not waited for",
+        replaced(WitnessPoll, "look", _wait_for_nobody),
+        ("LOST", "STUCK"),
+        scenarios=("power_cut_of_a_site_whose_end_only_another_one_has_seen",),
+        rule=27,
+    ),
+    Mutant(
+        "asks a witness once",
+        "a question to a witness that got lost, or its answer, is not sent again",
+        replaced(WitnessPoll, "look", _ask_once),
+        ("LOST", "STUCK"),
+        (99466911, 99468031),
+        rule=27,
+    ),
     Mutant(
         "a hole of a neighbour's loss is told to nobody",
         "a site whose neighbour lost the end of its log, and its requests, tells those behind it nothing of the hole",
@@ -126,7 +189,7 @@ MUTANTS = (
         "two procedures of a process that find the same loss each begin a log epoch",
         replaced(LogGuard, "_claim_loss", _claim_whatever_the_epoch),
         ("NOLOSS",),
-        (32, 233, 579),
+        (685, 742, 768),
         rule=27,
     ),
     Mutant(

@@ -52,7 +52,7 @@ MUTANTS = (
         "a part of a frame is appended although the log did not take the part before it",
         replaced(AppendAdmission, "_part_appended", _append_behind_what_failed),
         ("LOST", "ORDER"),
-        (12420, 14766, 14977),
+        (15381, 16708),
     ),
     Mutant(
         "counts offsets on from the first",

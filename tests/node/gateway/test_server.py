@@ -308,6 +308,22 @@ async def test_peer_that_renews_while_its_publish_waits_keeps_its_lease(cluster:
         assert await asyncio.to_thread(served, cluster, "renewing")
 
 
+async def test_message_of_a_peer_that_has_gone_is_published_once(cluster: Cluster) -> None:
+    """Its id is known from then on: a message that was dropped with its connection would never be published."""
+    proxy, header = cluster.proxies["a1"], PropagateHeader(ttl=3, id="of-one-that-goes")
+    async with serving(settings(cluster, "a1")) as listener:
+        async with peer(listener, "going") as going:
+            proxy.process.pause()
+            await going.propagate(1, header)
+            await until_seen(lambda: bool(listener.gateway._publishing), "it is on its way", TIMEOUT_S)
+        proxy.process.resume()
+        await until_seen(lambda: listener.gateway.counts.published == 1, "it is published", TIMEOUT_S)
+        async with peer(listener, "again") as again:
+            await again.propagate(1, header)
+            await until_seen(lambda: bool(listener.gateway.counts.dropped), "it is known", TIMEOUT_S)
+        assert listener.gateway.counts.published == 1
+
+
 async def test_page_of_a_browser_is_no_peer(cluster: Cluster) -> None:
     async with serving(settings(cluster, "a1")) as listener:
         with pytest.raises(Exception, match="403"):
