@@ -241,6 +241,8 @@ class Acceptance:
                 # has nothing.
                 last = min(end, offset - 1) if origin == self.origin else NOTHING
                 now = EndedOrigin(last, max(last, seen), following, offset)
+                # Neighbours count the following origin as seen up to here, also where this reader began in it.
+                self._raise(following, offset)
             else:
                 now = msgspec.structs.replace(known, end=min(known.end, end), seen=max(known.seen, seen))
             if now == known:

@@ -552,3 +552,11 @@ def test_what_arrives_of_an_ended_origin_beyond_what_was_seen_shows_that_more_is
 def log_of_d(seen: int) -> OriginEnded:
     """Return what D hears of the end of B's origin from us."""
     return msgspec.structs.replace(ended_from_b(seen), link=A, link_epoch=0)
+
+
+def test_a_reader_that_begins_in_a_log_epoch_has_seen_what_neighbours_count_of_it() -> None:
+    """The log has lost its beginning too: nothing else of this origin is there that a reader could see."""
+    state, following = SiteState(A), origin_of(A, log_epoch=2)
+    state.begin(13, None, log_epoch=2)
+    state.fold(13, LogBegun(federation="f", identity="log", log_epoch=2, ended={OWN: (12, 15)}))
+    assert (state.ended[OWN].begins, state.frontier[following]) == (13, 13)

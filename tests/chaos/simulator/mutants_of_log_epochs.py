@@ -20,11 +20,11 @@ from proxy.core.interest import Interest
 from proxy.stream.coverage import Coverage
 from proxy.stream.interest_repair import InterestRepair
 from tests.chaos.simulator.mutation import Mutant, replaced
-from waypost.identity import Incarnation, ProxyId
+from waypost.identity import Incarnation, Origin, ProxyId, origin_of
 from waypost.records import LogBegun, OriginEnded
 
 _answer, _elect, _origin_ended = HistoryAnswer.answer, PlainRegistry.elect, SiteState._origin_ended
-_look, _end_origin = WitnessPoll.look, Acceptance.end_origin
+_look, _begin_log, _end_origin = WitnessPoll.look, Acceptance.begin_log, Acceptance.end_origin
 
 
 def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
@@ -102,6 +102,15 @@ def _believe_the_record(self: Acceptance, record: OriginEnded) -> bool:
     return is_new
 
 
+def _begin_below(self: Acceptance, offset: int, record: LogBegun) -> list[Origin]:
+    following = origin_of(self.site, log_epoch=record.log_epoch)
+    before = self.frontier.get(following)
+    changed = _begin_log(self, offset, record)
+    if before is not None:
+        self.frontier[following] = before
+    return changed
+
+
 @contextmanager
 def _known_by_its_site_alone() -> Iterator[None]:
     with (
@@ -118,6 +127,14 @@ MUTANTS = (
         _known_by_its_site_alone,
         ("LOST",),
         (99524480,),
+        rule=27,
+    ),
+    Mutant(
+        "begins below what its neighbours count",
+        "a proxy that starts at the record which begins a log epoch has not seen what its neighbours count as seen",
+        replaced(Acceptance, "begin_log", _begin_below),
+        ("NOLOSS",),
+        (99527037,),
         rule=27,
     ),
     Mutant(
