@@ -36,10 +36,10 @@ class LifecycleState(Enum):
 
     STARTING = auto()
     READING = auto()
-    CONFIRMING = auto()
+    IDENTIFYING = auto()
     LEARNING = auto()
     ANNOUNCING = auto()
-    WITNESSING = auto()
+    CONFIRMING = auto()
     SERVING = auto()
     HANDING_BACK = auto()
     WRITING_FINALLY = auto()
@@ -72,8 +72,8 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
-class LogConfirmed:
-    """Input, the answer to ConfirmLog: the log says which log epoch it is in, and the registry says the same."""
+class LogIdentified:
+    """Input, the answer to IdentifyLog: the log says which log epoch it is in, and the registry says the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
-class Witnessed:
-    """Input, the answer to AskWitnesses: the log has all that other proxies have seen of it."""
+class LogConfirmed:
+    """Input, the answer to ConfirmLog: the log has all that other proxies have seen of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ class AwaitLog:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfirmLog:
-    """Effect: have the log say of itself what the registry says; answered with LogConfirmed."""
+class IdentifyLog:
+    """Effect: have the log say of itself what the registry says; answered with LogIdentified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +186,9 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
-class AskWitnesses:
+class ConfirmLog:
     """Effect: compare the log with what other proxies have seen of it, unless this process has done so; answered with
-    Witnessed.
+    LogConfirmed.
     """
 
 
@@ -262,10 +262,10 @@ LifecycleInput = (
     Start
     | LogEndFound
     | LogRead
-    | LogConfirmed
+    | LogIdentified
     | SecretLearnt
     | Announced
-    | Witnessed
+    | LogConfirmed
     | Renewed
     | LeaseEnded
     | Leave
@@ -275,22 +275,22 @@ LifecycleInput = (
 )
 LeaseEffect = GrantLease | ProlongLease | LoseLease
 LeavingEffect = HandBack | WriteFinally | RevokeLease | End
-StartEffect = FindLogEnd | AwaitLog | ConfirmLog | LearnSecret | Announce | AskWitnesses
+StartEffect = FindLogEnd | AwaitLog | IdentifyLog | LearnSecret | Announce | ConfirmLog
 LifecycleEffect = StartEffect | KeepLease | LeaseEffect | LeavingEffect
 
 _S = LifecycleState
-_LIVING = (_S.STARTING, _S.READING, _S.CONFIRMING, _S.LEARNING, _S.ANNOUNCING, _S.WITNESSING, _S.SERVING)
+_LIVING = (_S.STARTING, _S.READING, _S.IDENTIFYING, _S.LEARNING, _S.ANNOUNCING, _S.CONFIRMING, _S.SERVING)
 
 TABLE: Table = {
     (_S.STARTING, Start): ((FindLogEnd,), _S.STARTING),
     (_S.STARTING, LogEndFound): ((AwaitLog,), _S.READING),
-    (_S.READING, LogRead): ((ConfirmLog,), _S.CONFIRMING),
-    (_S.CONFIRMING, LogConfirmed): ((LearnSecret,), _S.LEARNING),
+    (_S.READING, LogRead): ((IdentifyLog,), _S.IDENTIFYING),
+    (_S.IDENTIFYING, LogIdentified): ((LearnSecret,), _S.LEARNING),
     (_S.LEARNING, SecretLearnt): ((Announce,), _S.ANNOUNCING),
-    (_S.ANNOUNCING, Announced): ((AskWitnesses, KeepLease), _S.WITNESSING),
-    (_S.WITNESSING, Witnessed): ((GrantLease,), _S.SERVING),
-    (_S.WITNESSING, Renewed): ((), _S.WITNESSING),
-    (_S.WITNESSING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
+    (_S.ANNOUNCING, Announced): ((ConfirmLog, KeepLease), _S.CONFIRMING),
+    (_S.CONFIRMING, LogConfirmed): ((GrantLease,), _S.SERVING),
+    (_S.CONFIRMING, Renewed): ((), _S.CONFIRMING),
+    (_S.CONFIRMING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
     (_S.SERVING, Renewed): ((ProlongLease,), _S.SERVING),
     (_S.SERVING, LeaseEnded): ((LoseLease, LearnSecret), _S.LEARNING),
     **{(state, Leave): ((HandBack,), _S.HANDING_BACK) for state in _LIVING},

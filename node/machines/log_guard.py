@@ -194,7 +194,7 @@ class LogGuard:
         self._state = state
         self._federation = federation
         self._begun_in = row.log_epoch
-        self._has_begun = False
+        self._is_identified = False
         """The log states of itself what the registry states."""
         self._began_at = sys.maxsize
         """Where the log ended when this process began, before it appended anything."""
@@ -219,7 +219,7 @@ class LogGuard:
     @property
     def is_read(self) -> bool:
         """Whether the log was read up to where it states the log epoch that the registry states."""
-        return self._has_begun and log_epoch_of(self._state.origin) >= self._begun_in
+        return self._is_identified and log_epoch_of(self._state.origin) >= self._begun_in
 
     def prepare_to_read(self) -> None:
         """Forget which ends of the log comparisons have found. To be called before the end is asked for up to which the
@@ -272,7 +272,7 @@ class LogGuard:
         Args:
             seen_below: as of :meth:`seen`.
         """
-        if not self._has_begun:
+        if not self._is_identified:
             return None
         origin = request.origin
         is_confirmed = self.is_confirmed and origin == self._origin
@@ -288,7 +288,7 @@ class LogGuard:
 
     # ------------------------------------------------------------ procedures
 
-    def begin(self) -> Procedure:
+    def identify(self) -> Procedure:
         """Check that the log has all that was reported of it, and append the log's identity, as the registry has it,
         unless the log states that already (handover rule 27).
 
@@ -307,17 +307,17 @@ class LogGuard:
         again = log_confirms(self._state, self._federation, self.row)
         if not again or (yield FindFirst()) > 0:
             yield from self._append(record_of(self._state.site, self._federation, self.row, again=again))
-        self._has_begun = True
+        self._is_identified = True
 
     def confirm(self) -> Procedure:
         """Compare the log, once, with what the other proxies have seen of it, before this process serves anything
         (handover rule 27). An answer about another log epoch than the one that the log is in by then counts for
         nothing.
 
-        A procedure (:func:`node.machines.procedure.resume`), to be run after :meth:`begin`, when this process can reach
-        the other proxies. While it runs nothing is appended, and no link leads: all proxies of the site may have died,
-        together with the broker, and what the log has lost then is known to proxies of other sites alone. A question
-        that fails with Unreachable is asked again. Once :attr:`is_confirmed` is true, nothing is asked.
+        A procedure (:func:`node.machines.procedure.resume`), to be run after :meth:`identify`, when this process can
+        reach the other proxies. While it runs nothing is appended, and no link leads: all proxies of the site may have
+        died, together with the broker, and what the log has lost then is known to proxies of other sites alone. A
+        question that fails with Unreachable is asked again. Once :attr:`is_confirmed` is true, nothing is asked.
 
         Raises:
             LogReplaced: the log has lost its end, or has entered a later log epoch.
@@ -361,7 +361,7 @@ class LogGuard:
         """
         yield from self._until_answered(self._compare)
 
-    def raise_epoch(self, end: int | None = None, log_epoch: int | None = None) -> Procedure:
+    def enter_next_epoch(self, end: int | None = None, log_epoch: int | None = None) -> Procedure:
         """Have the registry enter the next log epoch, and record how far the lost one was read (handover rule 27).
 
         A procedure (:func:`node.machines.procedure.resume`), to be run after LogReplaced, while this proxy still knows
@@ -581,7 +581,7 @@ class LogGuard:
 
     def _report(self, log_epoch: int, seen: int) -> Procedure:
         """Report to the registry that the log was read up to `seen`, in this log epoch; nothing once that has ended."""
-        while self._has_begun and log_epoch == self.row.log_epoch and seen > self.row.seen:
+        while self._is_identified and log_epoch == self.row.log_epoch and seen > self.row.seen:
             if (yield from self._claim(self.row.model_copy(update={"seen": seen}))):
                 return
 

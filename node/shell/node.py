@@ -195,7 +195,7 @@ class Node:
         """The disk had been damaged when this node began."""
         self._heart = Heart()
         self._room = asyncio.Event()
-        self._to_witness = asyncio.Event()
+        self._to_confirm = asyncio.Event()
         """The life cycle wants the log to be compared with what other proxies have seen of it."""
         self._journal = JournalWriter(self.clock, self._on_facts_written, self._on_journal_tried)
         self._has_opened = False
@@ -218,7 +218,7 @@ class Node:
         cluster, lease = self.engine.env.cluster, self.engine.env.lease
         condition = Condition(
             name_taken_at=self.name.waits_for,
-            compares_log=self._lifecycle.state is LifecycleState.WITNESSING,
+            compares_log=self._lifecycle.state is LifecycleState.CONFIRMING,
             has_lease=lease.holds_at(self.clock.now_ms()),
             is_watching=cluster.is_watching,
             health=self.health.now,
@@ -268,7 +268,7 @@ class Node:
                     "heart": self._heart.beat(),
                     "log guard": self.guarded_log.until_replaced(),
                     "interruptions": self.guarded_log.after_interruptions(),
-                    "witnesses": self._ask_witnesses(),
+                    "confirmation": self._confirm_log(),
                     "store": self.effect_runner.until_damaged(),
                     "changelog": self._mend_changelog(),
                 }
@@ -361,7 +361,7 @@ class Node:
                     await self.links.close()
                     with contextlib.suppress(WaypostError, TimeoutError):
                         async with asyncio.timeout(5):
-                            await self.guarded_log.raise_epoch()
+                            await self.guarded_log.enter_next_epoch()
                 self._operator_log.prepare_to_leave()
                 await self._live_by(lifecycle.Leave(marked=not self._is_log_replaced))
                 await self.links.close()
@@ -412,9 +412,9 @@ class Node:
             case lifecycle.AwaitLog(end=end):
                 await self.guarded_log.until_read(end)
                 return lifecycle.LogRead()
-            case lifecycle.ConfirmLog():
-                await self.health.retry(Dependency.LOG, self.guarded_log.begin)
-                return lifecycle.LogConfirmed()
+            case lifecycle.IdentifyLog():
+                await self.health.retry(Dependency.LOG, self.guarded_log.identify)
+                return lifecycle.LogIdentified()
             case lifecycle.LearnSecret():
                 await self._read_secret()
                 return lifecycle.SecretLearnt()
@@ -422,8 +422,8 @@ class Node:
                 began = await self.name.claim(incarnation)
                 self.directory.incarnation = incarnation
                 return lifecycle.Announced(began + self.config.lease_ttl_ms)
-            case lifecycle.AskWitnesses():
-                self._to_witness.set()
+            case lifecycle.ConfirmLog():
+                self._to_confirm.set()
             case lifecycle.KeepLease():
                 await self.name.keep(self._heart, self._lease_renewed)
                 return lifecycle.LeaseEnded(new_incarnation())
@@ -626,17 +626,17 @@ class Node:
         """Live under leases, until cancelled."""
         await self._live_by(lifecycle.Start())
 
-    async def _ask_witnesses(self) -> None:
+    async def _confirm_log(self) -> None:
         """Compare the log with what other proxies have seen of it, whenever the life cycle wants that, beside the
         renewals of the lease.
         """
         while True:
-            await self._to_witness.wait()
-            self._to_witness.clear()
+            await self._to_confirm.wait()
+            self._to_confirm.clear()
             await self.guarded_log.confirm()
             # The lease may have ended meanwhile, or the process be leaving.
-            if self._lifecycle.state is LifecycleState.WITNESSING:
-                self._lifecycle_step(lifecycle.Witnessed())
+            if self._lifecycle.state is LifecycleState.CONFIRMING:
+                self._lifecycle_step(lifecycle.LogConfirmed())
 
     async def _read_secret(self) -> None:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
@@ -667,7 +667,7 @@ class Node:
     def _lease_renewed(self, until_ms: int) -> None:
         self._lifecycle_step(lifecycle.Renewed(until_ms))
 
-    def _lifecycle_step(self, input: lifecycle.Renewed | lifecycle.Witnessed) -> None:
+    def _lifecycle_step(self, input: lifecycle.Renewed | lifecycle.LogConfirmed) -> None:
         """Step the life cycle by what comes while the lease is kept."""
         for effect in self._lifecycle.step(input, self.clock.now_ms()):
             assert isinstance(effect, lifecycle.ProlongLease | lifecycle.GrantLease)

@@ -126,9 +126,9 @@ class GuardedLog:
 
     # ------------------------------------------------------------ procedures
 
-    async def begin(self) -> None:
+    async def identify(self) -> None:
         """Append the log's identity, as the registry has it, unless the log states that already
-        (:meth:`LogGuard.begin`).
+        (:meth:`LogGuard.identify`).
 
         To be run once, when the log was read up to where it ended.
 
@@ -136,7 +136,7 @@ class GuardedLog:
             LogReplaced: the log has lost its end since it was read.
             WaypostError: the log or the registry does not answer; it may be run again.
         """
-        await self._run_guarded(self._guard.begin())
+        await self._run_guarded(self._guard.identify())
 
     async def confirm(self) -> None:
         """Compare the log, once, with what the other proxies have seen of it (:meth:`LogGuard.confirm`).
@@ -163,14 +163,14 @@ class GuardedLog:
         """
         await self._run_guarded(self._guard.check(end, read_below=read_below, reports=reports))
 
-    async def raise_epoch(self) -> None:
-        """Have the registry enter the next log epoch, after LogReplaced (:meth:`LogGuard.raise_epoch`).
+    async def enter_next_epoch(self) -> None:
+        """Have the registry enter the next log epoch, after LogReplaced (:meth:`LogGuard.enter_next_epoch`).
 
         Raises:
             WaypostError: the log or the registry does not answer.
         """
         end = self._replaced.result().end if self._replaced.done() else None
-        await self._run(self._guard.raise_epoch(end, self._replaced_in))
+        await self._run(self._guard.enter_next_epoch(end, self._replaced_in))
 
     async def after_interruptions(self) -> None:
         """After each interruption, compare the log with what all proxies have seen (:meth:`LogGuard.compare`), then use
@@ -188,8 +188,8 @@ class GuardedLog:
             self._log.resume()
 
     async def _run_guarded(self, procedure: Procedure) -> None:
-        """Run a procedure that looks at the log; where it finds another one, :meth:`raise_epoch` knows from where on,
-        also when the log has grown again by then.
+        """Run a procedure that looks at the log; where it finds another one, :meth:`enter_next_epoch` knows from
+        where on, also when the log has grown again by then.
         """
         with self.remember_replacement():
             await self._run(procedure)

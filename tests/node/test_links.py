@@ -75,7 +75,7 @@ def links(log: SlowLog, sent: Sent) -> tuple[Links, Step]:
     others = Witnesses(ProxyId("a1"), A, cast(Peers, sent), NodeDirectory(A), ManualClock())
     guard = LogGuard(state, "federation", SiteLogRow(identity="log"))
     # The log has said what it is, and that was compared with other proxies.
-    guard._has_begun = guard.is_confirmed = True
+    guard._is_identified = guard.is_confirmed = True
 
     def step(input: LinkInput) -> None:
         for effect in ends.step(input, 0):

@@ -79,7 +79,7 @@ async def test_a_row_that_others_have_changed_since_is_raised_all_the_same() -> 
     known = SiteLogRow(identity="log", seen=3)
     own_guard, registry = await guard(read=10, there=8, known=known, row=known.model_copy(update={"seen": 7}))
     notice(own_guard, end=6)
-    await own_guard.raise_epoch()
+    await own_guard.enter_next_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})
 
@@ -88,7 +88,7 @@ async def test_log_guard_lowers_the_recorded_end_of_a_log_to_an_earlier_one() ->
     site_log_row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
     own_guard, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=site_log_row)
     notice(own_guard, end=6)
-    await own_guard.raise_epoch()
+    await own_guard.enter_next_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})
 
@@ -96,7 +96,7 @@ async def test_log_guard_lowers_the_recorded_end_of_a_log_to_an_earlier_one() ->
 async def test_a_log_that_has_all_that_was_read_stays_in_its_epoch() -> None:
     known = SiteLogRow(identity="log")
     own_guard, registry = await guard(read=5, there=9, known=known, row=known)
-    await own_guard.raise_epoch()
+    await own_guard.enter_next_epoch()
     assert await registry.site_log(A) == known
 
 
@@ -108,7 +108,7 @@ async def test_an_empty_log_enters_no_log_epoch_until_an_operator_says_so(others
     own_guard._witnesses = Others(Witnessed(elsewhere=others))
     with pytest.raises(LogReplaced):
         await own_guard._run(own_guard._guard.compare())
-    await own_guard.raise_epoch()
+    await own_guard.enter_next_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended, row.seen) == (1, {}, 4)
 
@@ -120,14 +120,14 @@ async def test_a_log_that_was_made_anew_enters_no_log_epoch_by_what_was_appended
     """An append without an answer is sent again, and may be the first record of a topic that a broker made anew."""
     known = SiteLogRow(identity="log", seen=9)
     own_guard, registry = await guard(read=10, there=0, known=known, row=known)
-    own_guard._guard._has_begun = True
+    own_guard._guard._is_identified = True
     await own_guard._log.append([*begins_with, *(published(number) for number in range(3))])
     with pytest.raises(LogReplaced):
         await own_guard._run(own_guard._guard.compare())
     with pytest.raises(LogReplaced):
         own_guard._guard.seen_beyond(origin_of(A), 9)
         await own_guard.check(3, read_below=10, reports=True)
-    await own_guard.raise_epoch()
+    await own_guard.enter_next_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended, row.seen) == (1, {}, 9)
 
@@ -139,7 +139,7 @@ async def test_an_acknowledged_append_that_was_not_read_back_counts_as_seen() ->
     assert await own_guard._log.append([published(3)]) == [3]
     storage = cast(MemorySiteLog, own_guard._log)._storage
     del storage.records[2:]
-    await own_guard.raise_epoch()
+    await own_guard.enter_next_epoch()
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (1, 3)})
 
@@ -162,7 +162,7 @@ class Proxy:
         self.log = MemorySiteLog(storage)
         self.guard = LogGuard(state, "federation", row)
         # So far there was nothing to say.
-        self.guard._has_begun = self.guard.is_confirmed = True
+        self.guard._is_identified = self.guard.is_confirmed = True
         self.guarded_log = GuardedLog(self.guard, self.log, registry, witnesses or Others())
         self.read = read
 
@@ -220,7 +220,7 @@ async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that
     await registry.claim_site_log(A, row, second)
     storage.records.extend(records(3))
     proxy = Proxy(storage, registry, second, 3)
-    await proxy.guarded_log.begin()
+    await proxy.guarded_log.identify()
     assert await proxy.log.append([published(99)]) == [4]
     looking = await proxy.check()
     del storage.records[3:]
@@ -238,10 +238,10 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
     storage = MemoryLogStorage()
     storage.records.extend(records(3))
     proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
-    proxy.guard._has_begun = proxy.guard.is_confirmed = False
+    proxy.guard._is_identified = proxy.guard.is_confirmed = False
     with pytest.raises(LogUnavailable, match="not read"):
         await append_one(proxy)
-    await proxy.guarded_log.begin()
+    await proxy.guarded_log.identify()
     with pytest.raises(LogUnavailable, match="not read"):
         await append_one(proxy)
     proxy.guard._state.fold(3, storage.records[3])
@@ -259,8 +259,8 @@ async def starting(end: int, others: Others) -> tuple[Proxy, MemoryRegistry, asy
     storage = MemoryLogStorage()
     storage.records.extend(records(end))
     proxy = Proxy(storage, registry, row, end, others)
-    proxy.guard._has_begun = proxy.guard.is_confirmed = False
-    await proxy.guarded_log.begin()
+    proxy.guard._is_identified = proxy.guard.is_confirmed = False
+    await proxy.guarded_log.identify()
     append = asyncio.create_task(append_one(proxy))
     await asyncio.sleep(0.05)
     assert not append.done() and storage.end == end
@@ -293,7 +293,7 @@ async def test_log_that_lost_what_only_proxies_of_other_sites_have_seen_enters_t
             await proxy.guarded_log.confirm()
         with pytest.raises(LogReplaced):
             await append
-        await proxy.guarded_log.raise_epoch()
+        await proxy.guarded_log.enter_next_epoch()
         found = await registry.site_log(A)
         assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (3, elsewhere)})
 
@@ -353,13 +353,13 @@ async def test_answer_about_an_earlier_log_epoch_shows_no_loss_of_the_present_on
 async def test_reader_that_finds_another_log_has_nothing_appended_from_then_on() -> None:
     row = SiteLogRow(identity="log", seen=2)
     guarded, registry = await guard(5, 5, row, row)
-    guarded._guard._has_begun = guarded._guard.is_confirmed = True
+    guarded._guard._is_identified = guarded._guard.is_confirmed = True
     with pytest.raises(LogReplaced), guarded.remember_replacement():
         raise LogReplaced("another record", end=3)
     with pytest.raises(LogReplaced, match="another record"):
         async with guarded.guard_append():
             raise AssertionError("appended")
-    await guarded.raise_epoch()
+    await guarded.enter_next_epoch()
     found = await registry.site_log(A)
     assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 4)})
 
@@ -367,12 +367,12 @@ async def test_reader_that_finds_another_log_has_nothing_appended_from_then_on()
 async def test_identity_that_comes_to_stand_where_a_record_was_read_ends_the_log_epoch() -> None:
     row = SiteLogRow(identity="log", seen=2)
     guarded, registry = await guard(5, 3, row, row)
-    guarded._guard._has_begun = False
+    guarded._guard._is_identified = False
     guarded._guard._state.acceptance.mark = LogMark()
     with pytest.raises(LogReplaced, match="appends at 3, and was read up to 5"):
-        await guarded.begin()
+        await guarded.identify()
     await guarded._log.append([published(9), published(10)])
-    await guarded.raise_epoch()
+    await guarded.enter_next_epoch()
     found = await registry.site_log(A)
     assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 5)})
 
@@ -384,9 +384,9 @@ async def test_log_that_lost_what_only_a_dead_proxy_has_read_enters_the_next_log
     monkeypatch.setattr("node.machines.log_guard.SURE_MS", 10)
     row = SiteLogRow(identity="log", seen=4)
     guarded, registry = await guard(3, 3, row, row)
-    guarded._guard._has_begun = False
+    guarded._guard._is_identified = False
     with pytest.raises(LogReplaced, match="ends at 3, and was read up to 5"):
-        await guarded.begin()
+        await guarded.identify()
     assert await guarded._log.end_offset() == 3
     found = await registry.site_log(A)
     assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 4)})
@@ -456,7 +456,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
     start = await run_log_start(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
     guarded_log = GuardedLog(LogGuard(state, federation, start.row), parts.log, registry, Others())
-    await guarded_log.begin()
+    await guarded_log.identify()
     row = await registry.site_log(A)
     assert row is not None and (row.identity, row.log_epoch, row.ended) == ("log", 2, ended)
 
@@ -614,5 +614,5 @@ def test_a_proxy_that_has_not_read_its_own_log_says_nothing_of_another_one() -> 
     own_guard = LogGuard(state, "federation", SiteLogRow(identity="log"))
     request = SeenRequest(7, Origin("B/0"))
     assert own_guard.answer(request, 0) is None
-    own_guard._has_begun = True
+    own_guard._is_identified = True
     assert own_guard.answer(request, 0) == SeenResponse(7, -1, is_confirmed=False)

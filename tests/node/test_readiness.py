@@ -14,7 +14,7 @@ from federation.ports import DrainChanged, DrainRow, Reloaded
 from node.configuration.config import NodeConfig
 from node.health.dependency_health import Dependency
 from node.http.api import ANSWERS, routes
-from node.machines.lifecycle import Announced, LogConfirmed, LogEndFound, LogRead, SecretLearnt, Start, Witnessed
+from node.machines.lifecycle import Announced, LogConfirmed, LogEndFound, LogIdentified, LogRead, SecretLearnt, Start
 from node.shell.links import Links
 from node.shell.name_claim import NameClaim
 from node.shell.node import APPENDS_FAIL_MS, Node
@@ -48,10 +48,10 @@ def started(clock: ManualClock) -> tuple[Node, Engine]:
 
 def test_node_that_compares_its_log_says_so() -> None:
     node, _ = started(ManualClock())
-    for input in (Start(), LogEndFound(0), LogRead(), LogConfirmed(), SecretLearnt(), Announced(3_000)):
+    for input in (Start(), LogEndFound(0), LogRead(), LogIdentified(), SecretLearnt(), Announced(3_000)):
         node._lifecycle.step(input, 0)
     assert why_not(node) == "it waits for other proxies to say what they have seen of its site's log"
-    node._lifecycle.step(Witnessed(), 0)
+    node._lifecycle.step(LogConfirmed(), 0)
     assert why_not(node) == "it has no lease"
 
 

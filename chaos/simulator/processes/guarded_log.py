@@ -73,7 +73,7 @@ class GuardedLog:
 
     # ------------------------------------------------------------ procedures
 
-    def begin(self, on_done: Callable[[], None]) -> None:
+    def identify(self, on_done: Callable[[], None]) -> None:
         """Append the identity of the log, unless the log states it, and perform the kept appends once that was read.
 
         Args:
@@ -83,12 +83,12 @@ class GuardedLog:
 
         def done(error: Unreachable | None) -> None:
             if error is not None:
-                self._node.schedule(AGAIN_MS, lambda: self.begin(on_done))
+                self._node.schedule(AGAIN_MS, lambda: self.identify(on_done))
                 return
             on_done()
             self._release_once_read()
 
-        self._run(self.guard.begin(), done)
+        self._run(self.guard.identify(), done)
 
     def _release_once_read(self) -> None:
         if self.guard.is_read:
@@ -146,14 +146,14 @@ class GuardedLog:
 
         self._run(self.guard.compare(), done)
 
-    def raise_epoch(self, end: int | None, on_done: Callable[[], None]) -> None:
+    def enter_next_epoch(self, end: int | None, on_done: Callable[[], None]) -> None:
         """Have the registry enter the next log epoch, since the log is not what was read of it (handover rule 27).
 
         Args:
             end: the offset from which on the log was another one when that was noticed; None: where the log ends now.
             on_done: called when the registry has done so, or does not answer; never if the process ends before.
         """
-        self._run(self.guard.raise_epoch(end, self.guard.log_epoch), lambda error: on_done())
+        self._run(self.guard.enter_next_epoch(end, self.guard.log_epoch), lambda error: on_done())
 
     def _run(self, procedure: Procedure, done: Callable[[Unreachable | None], None]) -> None:
         """Run a procedure; `done` follows, with the error of a part that did not answer."""

@@ -150,7 +150,7 @@ class Node(PerformingProcess):
         self._follow(self._runtime.log, self.read, Begin())
         if self.leaving:
             # The log is confirmed already, while its tail finds that it is another one.
-            self.guarded_log.begin(lambda: None)
+            self.guarded_log.identify(lambda: None)
         else:
             self._live_by(lifecycle.Start())
         self.trace("starts")
@@ -232,8 +232,8 @@ class Node(PerformingProcess):
     @property
     def is_announced(self) -> bool:
         """Whether the process can be asked by others: the registry has its row, and it was not stopped since."""
-        is_witnessing = self.engine is not None and self._lifecycle.state is LifecycleState.WITNESSING
-        return self.ready or is_witnessing
+        is_confirming = self.engine is not None and self._lifecycle.state is LifecycleState.CONFIRMING
+        return self.ready or is_confirming
 
     def could_act_for(self, for_ms: int) -> bool:
         """Tell whether the process has a lease, is not ending, and was up, not stalled, and in touch with the registry
@@ -276,7 +276,7 @@ class Node(PerformingProcess):
             return
         self._replaced = engine
         self.trace(f"begins anew: {why}")
-        self.guarded_log.raise_epoch(end, lambda: self._live_by(lifecycle.Leave(marked=False)))
+        self.guarded_log.enter_next_epoch(end, lambda: self._live_by(lifecycle.Leave(marked=False)))
 
     def shut_down(self) -> None:
         """Begin to end the process in good order, as after SIGTERM; without effect if it is down or ending."""
@@ -463,14 +463,14 @@ class Node(PerformingProcess):
                 self._find_log_end()
             case lifecycle.AwaitLog(end=end):
                 self._await_log(end)
-            case lifecycle.ConfirmLog():
-                self.guarded_log.begin(lambda: self._live_by(lifecycle.LogConfirmed()))
+            case lifecycle.IdentifyLog():
+                self.guarded_log.identify(lambda: self._live_by(lifecycle.LogIdentified()))
             case lifecycle.LearnSecret():
                 self._learn_secret()
             case lifecycle.Announce(incarnation=incarnation):
                 self._announce(incarnation)
-            case lifecycle.AskWitnesses():
-                self.guarded_log.confirm(self._witnessed)
+            case lifecycle.ConfirmLog():
+                self.guarded_log.confirm(self._log_confirmed)
             case lifecycle.KeepLease(incarnation=incarnation):
                 self._renew_when_due(incarnation, LeaseKeeper(LEASE_MS, self.world.clock.time_ms))
             case lifecycle.GrantLease() | lifecycle.ProlongLease() | lifecycle.LoseLease():
@@ -554,10 +554,10 @@ class Node(PerformingProcess):
         world.registry_changed()
         self._live_by(lifecycle.Announced(until_ms))
 
-    def _witnessed(self) -> None:
+    def _log_confirmed(self) -> None:
         # The lease may have ended meanwhile, or the process be leaving.
-        if self._lifecycle.state is LifecycleState.WITNESSING:
-            self._live_by(lifecycle.Witnessed())
+        if self._lifecycle.state is LifecycleState.CONFIRMING:
+            self._live_by(lifecycle.LogConfirmed())
 
     def _await_handed_back(self) -> None:
         assert self.engine is not None
