@@ -16,6 +16,7 @@ appended then have offsets that others have seen already, and would drop as dupl
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -222,9 +223,22 @@ def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
         seen: the highest offset of the present log epoch that was seen.
         end: the offset from which on the log has lost everything, also of earlier log epochs.
     """
-    present = {origin_of(site, log_epoch=row.log_epoch): (end - 1, max(seen, row.seen))}
-    ended = {origin: (min(last, end - 1), highest) for origin, (last, highest) in row.ended.items()}
-    return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=ended | present)
+    present = {origin_of(site, log_epoch=row.log_epoch): (sys.maxsize, max(seen, row.seen))}
+    return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=_cut(row.ended | present, end))
+
+
+def _cut(ended: Mapping[Origin, tuple[int, int]], end: int) -> dict[Origin, tuple[int, int]]:
+    """Return the origins of a log that has lost everything from `end` on: each with the last offset that it has, and
+    the highest that was seen. Of one that began behind the lost end of the one before, nothing is left: what stands
+    below is of that one.
+    """
+    cut: dict[Origin, tuple[int, int]] = {}
+    is_gone = False
+    for origin in sorted(ended, key=log_epoch_of):
+        last, seen = ended[origin]
+        cut[origin] = (NOTHING if is_gone else min(last, end - 1), seen)
+        is_gone = is_gone or last >= end - 1
+    return cut
 
 
 def after_loss(site: SiteId, row: SiteLogRow, seen: int, end: int, *, is_same: bool) -> SiteLogRow:
@@ -262,11 +276,10 @@ def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int, 
         return after_loss(site, row, seen, end, is_same=is_same) if seen >= end else row
     found = {origin: row.ended[origin] for origin in row.ended if log_epoch_of(origin) <= log_epoch}
     present = origin_of(site, log_epoch=log_epoch)
-    lost = {
-        origin: (min(last, end - 1), max(top, seen if origin == present else top))
-        for origin, (last, top) in found.items()
-    }
-    return row.model_copy(update={"ended": row.ended | lost})
+    if present in found:
+        last, top = found[present]
+        found[present] = (last, max(top, seen))
+    return row.model_copy(update={"ended": row.ended | _cut(found, end)})
 
 
 def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:

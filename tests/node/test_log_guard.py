@@ -20,7 +20,7 @@ from federation.memory import (
 from federation.messages import SeenRequest, SeenResponse
 from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site.acceptance import LogMark
-from federation.site.log_epochs import federation_of
+from federation.site.log_epochs import LogSeen, federation_of, first_epoch, raised
 from federation.site.state import SiteState
 from node.health.dependency_health import DependencyHealth
 from node.machines.log_guard import LogGuard, Witnessed
@@ -30,7 +30,7 @@ from node.startup.log_start import run_log_start
 from proxy.core.store_port import Restored, SiteCheckpoint
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogReplaced, LogUnavailable
-from waypost.identity import Incarnation, Origin, SiteId, origin_of
+from waypost.identity import NOTHING, Incarnation, Origin, SiteId, log_epoch_of, origin_of
 from waypost.records import LogBegun, Published, Record
 
 A = SiteId("A")
@@ -227,7 +227,8 @@ async def test_append_in_a_log_epoch_that_is_not_read_yet_counts_as_seen_in_that
     await asyncio.wait([looking], timeout=5)
     assert isinstance(looking.exception(), LogReplaced)
     row = await registry.site_log(A)
-    assert row is not None and (row.log_epoch, row.ended[origin_of(A, log_epoch=2)]) == (3, (2, 4))
+    # It began at 3, and what stands below is of the epoch before.
+    assert row is not None and (row.log_epoch, row.ended[origin_of(A, log_epoch=2)]) == (3, (NOTHING, 4))
 
 
 async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_that_was_read(
@@ -616,3 +617,24 @@ def test_a_proxy_that_has_not_read_its_own_log_says_nothing_of_another_one() -> 
     assert own_guard.answer(request, 0) is None
     own_guard._is_identified = True
     assert own_guard.answer(request, 0) == SeenResponse(7, -1, is_confirmed=False)
+
+
+@pytest.mark.parametrize(
+    ("end", "ended"),
+    [
+        pytest.param(12, {"A/0": (4, 6), "A/0.2": (9, 9), "A/0.3": (11, 14)}, id="within the present epoch"),
+        pytest.param(10, {"A/0": (4, 6), "A/0.2": (9, 9), "A/0.3": (-1, 14)}, id="all of the present epoch"),
+        pytest.param(7, {"A/0": (4, 6), "A/0.2": (6, 9), "A/0.3": (-1, 14)}, id="within an earlier one"),
+        pytest.param(5, {"A/0": (4, 6), "A/0.2": (-1, 9), "A/0.3": (-1, 14)}, id="all of two"),
+        pytest.param(3, {"A/0": (2, 6), "A/0.2": (-1, 9), "A/0.3": (-1, 14)}, id="within the first one"),
+    ],
+)
+def test_nothing_is_left_of_an_epoch_that_began_behind_the_lost_end(
+    end: int, ended: dict[str, tuple[int, int]]
+) -> None:
+    """Else a log that has lost its beginning too would give what stands below a coordinate of the later epoch."""
+    row = SiteLogRow(identity="log", log_epoch=3, ended={Origin("A/0"): (4, 6), Origin("A/0.2"): (9, 9)})
+    assert raised(A, row, 14, end).ended == {Origin(origin): lost for origin, lost in ended.items()}
+    seen = LogSeen(first=1, end=end, begun=None, mark=LogMark(), intact=None, known=None)
+    kept = [origin for origin, (last, _) in ended.items() if last >= 1]
+    assert first_epoch(raised(A, row, 14, end), seen) == max(log_epoch_of(Origin(origin)) for origin in kept)

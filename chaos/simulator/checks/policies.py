@@ -15,9 +15,6 @@ def removed(world: Environment, fact: Fact) -> list[str]:
 
     Args:
         fact: of kind REMOVED.
-
-    Raises:
-        KeyError: a removed notification was never published.
     """
     return [
         violation
@@ -27,7 +24,9 @@ def removed(world: Environment, fact: Fact) -> list[str]:
 
 
 def _violations(world: Environment, fact: Fact, coordinate: Coordinate) -> list[str]:
-    record = _published(world, coordinate)
+    record = world.published.get(coordinate)
+    if record is None:
+        return [f"REMOVED {fact.session} {coordinate}, and it was never published"]
     queue = world.queues.get(fact.session)
     if fact.policies == [RemovalPolicy.MAX_QUEUE] and queue is not None and queue.max_count is not None:
         most = _most_held(world, fact.session)

@@ -9,6 +9,7 @@ from typing import Any
 from chaos.simulator.environment.fake_backends import PlainRegistry
 from federation.messages import CaughtUp
 from federation.ports import ProxyRow
+from federation.site import log_epochs
 from federation.site.acceptance import Acceptance
 from federation.site.events import Event, SeveranceAnnounced
 from federation.site.history import HistoryAnswer
@@ -111,6 +112,10 @@ def _begin_below(self: Acceptance, offset: int, record: LogBegun) -> list[Origin
     return changed
 
 
+def _cut_each_for_itself(ended: Mapping[Origin, tuple[int, int]], end: int) -> dict[Origin, tuple[int, int]]:
+    return {origin: (min(last, end - 1), seen) for origin, (last, seen) in ended.items()}
+
+
 @contextmanager
 def _known_by_its_site_alone() -> Iterator[None]:
     with (
@@ -135,6 +140,14 @@ MUTANTS = (
         replaced(Acceptance, "begin_log", _begin_below),
         ("NOLOSS",),
         (99527037,),
+        rule=27,
+    ),
+    Mutant(
+        "keeps the name of an epoch that is lost",
+        "what stands below a log epoch of which nothing is left is taken for that epoch's",
+        replaced(log_epochs, "_cut", _cut_each_for_itself),
+        ("REMOVED", "TWICE"),
+        (99532829,),
         rule=27,
     ),
     Mutant(
