@@ -203,9 +203,11 @@ class TransferDeclined(TransferMessage, tag="transfer-declined", frozen=True):
 
     Args:
         reason: why not now.
+        departures: how many receivers had left for good at the source by then; the relays that follow name it.
     """
 
     reason: DeclineReason
+    departures: int = 0
 
 
 class Aborted(TransferMessage, tag="aborted", frozen=True):
@@ -263,12 +265,15 @@ class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
         number: of this message, from 1.
         frame: the encoded message of the client.
         address: the network address of the client; "": not known.
+        departures: as of the TransferDeclined after which the relay began. What a receiver sent before it left for good
+            may be on its way longer than that, and does not register it again.
     """
 
     relay: str
     number: int
     frame: bytes
     address: str = ""
+    departures: int = 0
 
 
 class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):

@@ -372,12 +372,12 @@ class Engine:
                 self.dispatcher.access_hashed(event)
             case DeliveryDue(session):
                 self.dispatcher.deliver(session)
-            case NearRelayRequested(connection, attach, owner):
-                self.dispatcher.relay(connection, attach, owner)
+            case NearRelayRequested(connection, attach, owner, departures):
+                self.dispatcher.relay(connection, attach, owner, departures)
             case NearRelayEndRequested(connection):
                 self.dispatcher.relays.near.leave(connection)
-            case FarRelayBegun(connection, proxy, address):
-                self.dispatcher.connected(connection, address, proxy)
+            case FarRelayBegun(connection, proxy, address, departures):
+                self.dispatcher.connected(connection, address, proxy, departures)
             case FarRelayMessage(connection, message):
                 self.dispatcher.message(connection, message)
             case FarRelayEnded(connection):
@@ -394,9 +394,9 @@ class Engine:
                 self.transfers.fetch(event)
             case MoveRequested(identity, to):
                 self.session_moves.request_move(identity, to)
-            case RelayRequested(identity, at, key):
+            case RelayRequested(identity, at, key, departures):
                 if self.acquisitions.end_relayed(key):
-                    self.dispatcher.attach_handler.relay(identity, at)
+                    self.dispatcher.attach_handler.relay(identity, at, departures)
             case OwnerRead(identity, ownership):
                 known = self.env.cluster.owners.get(identity)
                 if ownership is not None and (known is None or ownership.epoch > known.epoch):

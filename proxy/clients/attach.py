@@ -164,11 +164,14 @@ class AttachHandler:
         self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
-    def relay(self, session: SessionId, owner: ProxyId) -> None:
+    def relay(self, session: SessionId, owner: ProxyId, departures: int) -> None:
         """Relay the connections that wait for the session to its owner, where it stays.
 
         A client that has waited for longer than the lease of the owner's proxy, and NOT_MOVED_MS at least, is told to
         attach at the owner itself (Moved), unless its connection is relayed to this proxy.
+
+        Args:
+            departures: as the owner has named it (:class:`handover.messages.TransferDeclined`).
         """
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
@@ -176,7 +179,7 @@ class AttachHandler:
                 if self._send_to_owner(connection, session):
                     continue
                 connection.attach_answered()
-                self._output.report(NearRelayRequested(connection.number, attach, owner))
+                self._output.report(NearRelayRequested(connection.number, attach, owner, departures))
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
@@ -184,7 +187,7 @@ class AttachHandler:
         if message is None or (admitted := self._admit(connection, session, message)) is None:
             return
         if session.former_receivers.has_left_since(
-            ReceiverId(message.receiver), message.incarnation, message.attach_seq
+            ReceiverId(message.receiver), message.incarnation, message.attach_seq, connection.departures
         ):
             connection.attach_answered()
             self._output.emit(Hangup(connection.number, "the receiver has left for good since"))

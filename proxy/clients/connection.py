@@ -80,6 +80,8 @@ class Connection:
     """The client's network address, also by a relay; "": not known."""
     relayed_by: ProxyId | None = None
     """The proxy at which the client is connected; None: it is connected here."""
+    departures: int = 0
+    """How many receivers had left for good at this proxy when the connection began."""
     is_closed: bool = False
     client: str = ""
     session: SessionId | None = None

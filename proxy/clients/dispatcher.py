@@ -120,15 +120,21 @@ class ClientDispatcher:
 
     # ------------------------------------------------------------ connections
 
-    def connected(self, number: int, address: str = "", relayed_by: ProxyId | None = None) -> None:
+    def connected(
+        self, number: int, address: str = "", relayed_by: ProxyId | None = None, departures: int | None = None
+    ) -> None:
         """Begin a connection.
 
         Args:
             number: of the connection; below 0: the client is connected at another proxy.
             address: of the client; "": not known.
             relayed_by: that other proxy; None: there is none.
+            departures: how many receivers had left for good here when the relay was agreed on; None: as many as now.
         """
-        self.connections[number] = Connection(number=number, address=address, relayed_by=relayed_by)
+        began_at = self._sessions.departures if departures is None else departures
+        self.connections[number] = Connection(
+            number=number, address=address, relayed_by=relayed_by, departures=began_at
+        )
 
     def disconnected(self, number: int) -> None:
         """End a connection: its receiver is detached, its publishes that wait are dropped, its relay ends.
@@ -157,17 +163,18 @@ class ClientDispatcher:
     def _send(self, connection: Connection, message: object) -> None:
         self._output.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
-    def relay(self, number: int, attach: Attach, owner: ProxyId) -> None:
+    def relay(self, number: int, attach: Attach, owner: ProxyId, departures: int) -> None:
         """Relay the client of a connection to the owner of its session; nothing is done if there is no connection of
         that number any more.
 
         Args:
             number: of the connection.
             attach: the client's attach; the owner answers it.
+            departures: as the owner has named it.
         """
         connection = self.connections.get(number)
         if connection is not None:
-            self.relays.near.begin(connection, attach, owner)
+            self.relays.near.begin(connection, attach, owner, departures)
 
     def fence(self) -> None:
         """End all relays, detach all connections, and tell their clients to attach again: the lease has ended."""
@@ -350,7 +357,8 @@ class ClientDispatcher:
 
         def on_done(is_gone: bool) -> None:
             if is_gone:
-                session.former_receivers.record_unregistration(receiver.id, incarnation, attach_seq)
+                departures = self._sessions.receiver_left()
+                session.former_receivers.record_unregistration(receiver.id, incarnation, attach_seq, departures)
                 answer = Forgotten(receiver.id)
                 self._durable_replies.reply_when_durable(
                     connection, session, message, lambda: self._send(connection, answer)

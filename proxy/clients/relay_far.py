@@ -104,7 +104,7 @@ class FarRelays:
             self._last -= 1
             self._numbers[sender, relay] = self._last
             self._far[self._last] = _FarRelay(sender, relay, RelayChannel(last_received_ms=now, last_sent_ms=now))
-            self._output.report(FarRelayBegun(self._last, sender, message.address))
+            self._output.report(FarRelayBegun(self._last, sender, message.address, message.departures))
         return self._numbers[sender, relay]
 
     def close(self, sender: ProxyId, message: RelayEnd) -> None:

@@ -19,7 +19,7 @@ from waypost.identity import ProxyId, SessionId
 from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait, WaitCause
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _NearRelay:
     """A client's connection here, whose session is served by `owner`."""
 
@@ -28,6 +28,7 @@ class _NearRelay:
     session: SessionId
     address: str
     channel: RelayChannel
+    departures: int
 
 
 class NearRelays:
@@ -54,7 +55,7 @@ class NearRelays:
 
     # ------------------------------------------------------------ the client
 
-    def begin(self, connection: Connection, attach: Attach, owner: ProxyId) -> None:
+    def begin(self, connection: Connection, attach: Attach, owner: ProxyId, departures: int) -> None:
         """Relay a client to the owner of its session from now on, under a name that no relay had (handover rule 24).
 
         Hello and attach are sent to the owner, which answers the client.
@@ -63,12 +64,20 @@ class NearRelays:
             connection: the client's; it is not relayed yet.
             attach: the client's attach.
             owner: the proxy that owns the session.
+            departures: how many receivers had left for good there, as the owner has named it.
         """
         now = self._env.time.now_ms
         self._relay_count += 1
         relay = f"{self._env.lease.incarnation}/{self._relay_count}"
         number, channel = connection.number, RelayChannel(last_received_ms=now)
-        self._near[number] = _NearRelay(relay, owner, SessionId(attach.session), connection.address, channel)
+        self._near[number] = _NearRelay(
+            relay=relay,
+            owner=owner,
+            session=SessionId(attach.session),
+            address=connection.address,
+            channel=channel,
+            departures=departures,
+        )
         self._connections[relay] = number
         self.up(number, Hello(VERSION, connection.client))
         self.up(number, attach)
@@ -84,7 +93,7 @@ class NearRelays:
         """
         near_relay = self._near[connection]
         number = near_relay.channel.next(self._env.time.now_ms)
-        up = RelayUp(near_relay.relay, number, encode_message(message), near_relay.address)
+        up = RelayUp(near_relay.relay, number, encode_message(message), near_relay.address, near_relay.departures)
         self._output.emit(SendPeer(near_relay.owner, up))
 
     def leave(self, connection: int) -> None:

@@ -147,11 +147,13 @@ class NearRelayRequested:
         connection: the number of the client's connection here.
         attach: the client's attach, which the owner will answer.
         owner: the proxy that serves the session.
+        departures: how many receivers had left for good there, as the owner has named it.
     """
 
     connection: int
     attach: Attach
     owner: ProxyId
+    departures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +175,13 @@ class FarRelayBegun:
         connection: its number, below 0.
         proxy: the near proxy, to which the client is connected.
         address: the client's network address; "": not known.
+        departures: how many receivers had left for good here when the relay was agreed on.
     """
 
     connection: int
     proxy: ProxyId
     address: str
+    departures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +290,13 @@ class RelayRequested:
         session: the session.
         owner: the proxy that serves it.
         key: of the acquisition that asked for the handover; None: the owner had offered the session.
+        departures: how many receivers had left for good there, as the owner has named it.
     """
 
     session: SessionId
     owner: ProxyId
     key: ReplyKey | None
+    departures: int
 
 
 @dataclass(frozen=True, slots=True)

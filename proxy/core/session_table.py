@@ -31,6 +31,10 @@ class SessionTable(Mapping[SessionId, Session]):
         self._sessions: dict[SessionId, Session] = {}
         self._changed: dict[SessionId, bool] = {}
         """What the store does not have yet: session -> whether its descriptor is among it."""
+        self.departures = 0
+        """How many receivers have left for good at this proxy; connections and relays that are older than such an
+        event are told by it.
+        """
         self.matcher = Matcher()
         self._described: dict[SessionId, int] = {}
         self._described_bytes = 0
@@ -46,6 +50,11 @@ class SessionTable(Mapping[SessionId, Session]):
 
     def __contains__(self, session: object) -> bool:
         return session in self._sessions
+
+    def receiver_left(self) -> int:
+        """Count one more receiver that has left for good; return :attr:`departures`."""
+        self.departures += 1
+        return self.departures
 
     def values(self) -> ValuesView[Session]:
         """Return a view of the sessions; do not put or remove one while iterating over it."""

@@ -20,6 +20,7 @@ from handover.messages import (
     Ready,
     ToSource,
     ToTarget,
+    TransferDeclined,
     TransferRefused,
     Trigger,
     checksum,
@@ -96,6 +97,8 @@ class Incoming:
     """The name of what is copied."""
     progress_ms: int = 0
     """The time at which the shadow was installed, or the last chunk of what was stored then came."""
+    departures: int = 0
+    """How many receivers had left for good at the owner, as it says where it declines."""
     why_lost: str | None = None
     """Why nobody has the session any more, as its owner says; None: it does not."""
 
@@ -178,6 +181,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
             self.refuse(violation, sender, message)
         elif isinstance(message, TransferRefused) and message.lost:
             incoming.why_lost = message.reason
+            self.feed(incoming, message)
+        elif isinstance(message, TransferDeclined):
+            incoming.departures = message.departures
             self.feed(incoming, message)
         elif isinstance(message, Frozen) and not _whole(incoming, message):
             self.feed(incoming, target.Incomplete(), message)
@@ -350,7 +356,8 @@ class IncomingTransfers(TransferDriver[Incoming]):
                 self._discard(incoming)
             case target.Relay():
                 self._end(incoming)
-                self._output.report(RelayRequested(transfer.session, transfer.owned.proxy, incoming.key))
+                owner, departures = transfer.owned.proxy, incoming.departures
+                self._output.report(RelayRequested(transfer.session, owner, incoming.key, departures))
             case target.FailOver():
                 self._output.report(SessionRequested(transfer.session, incoming.request))
             case _:

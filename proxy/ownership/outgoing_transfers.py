@@ -139,9 +139,10 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             if why is DeclineReason.LONG_COPY:
                 # Served here until all but the rest is copied.
                 self._output.report(MoveRequested(session.id, requester))
-            self._output.emit(
-                SendPeer(requester, TransferDeclined(message.session, message.transfer, message.epoch, why))
+            declined = TransferDeclined(
+                message.session, message.transfer, message.epoch, why, self._sessions.departures
             )
+            self._output.emit(SendPeer(requester, declined))
             return
         if running:
             self.cut_short(running, TransferEnd.ABORTED, SUPERSEDED)

@@ -89,9 +89,9 @@ def test_late_attach_of_an_unregistered_receiver_does_not_register_it_after_a_ha
     here.former_receivers.record_unregistration(ReceiverId("r"), "life", 3)
     there = Session(SessionId("s"), Epoch(2), Role.STAGED)
     there.describe(here.descriptor())
-    asked = [there.former_receivers.has_left_since(ReceiverId("r"), "life", times) for times in (0, 2, 3, 4)]
+    asked = [there.former_receivers.has_left_since(ReceiverId("r"), "life", times, 0) for times in (0, 2, 3, 4)]
     assert asked == [False, True, True, False]
-    assert not there.former_receivers.has_left_since(ReceiverId("r"), "another", 1)
+    assert not there.former_receivers.has_left_since(ReceiverId("r"), "another", 1, 0)
 
 
 def test_a_cursor_never_moves_back() -> None:

@@ -16,12 +16,12 @@ from handover.messages import (
     Trigger,
 )
 from proxy.core import effects
-from proxy.core.inputs import PeerSent, RegistryReported
+from proxy.core.inputs import ClientConnected, ClientSent, PeerSent, RegistryReported
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
 from waypost.checkpoint import Descriptor
 from waypost.frames import encode_message
 from waypost.identity import Incarnation, Origin, ProxyId
-from waypost.messages import VERSION, Attach, Attached, Hello, Wait
+from waypost.messages import VERSION, Attach, Attached, Detach, Hello, Wait
 
 YOU = ProxyId("you")
 
@@ -106,3 +106,49 @@ def test_late_end_of_an_earlier_incarnation_leaves_the_relays_of_the_current_one
     harness.step(RegistryReported(ProxyUp(row("you").model_copy(update={"incarnation": Incarnation("you#2")}))))
     harness.step(RegistryReported(ProxyDown(YOU, Incarnation("you#2"))))
     assert len(harness.engine.dispatcher.relays.far) == 0
+
+
+def come_by_relay(harness: EngineHarness, relay: str, departures: int) -> None:
+    """The receiver far attaches at you, which relays that to us."""
+    attach = Attach(session=SESSION, receiver="far", incarnation=relay, frontier={})
+    for number, message in enumerate((Hello(VERSION, "client"), attach), start=1):
+        up = RelayUp(f"you#1/{relay}", number, encode_message(message), departures=departures)
+        harness.step(PeerSent(YOU, up))
+    harness.run_effects()
+    harness.complete_writes()
+
+
+def receivers(harness: EngineHarness) -> set[str]:
+    return set(harness.engine.sessions[SESSION].receivers)
+
+
+def test_what_was_on_its_way_before_a_receiver_left_for_good_does_not_register_it_again() -> None:
+    """It was sent by an earlier incarnation, which had lost its state: the later one cannot count its attaches."""
+    harness = EngineHarness()
+    harness.reload({}, "you")
+    harness.serve()
+    harness.step(ClientConnected(3))
+    harness.step(ClientSent(3, Hello(VERSION, "a connection that is as old")))
+    harness.attach(2, "far")
+    assert receivers(harness) == {"r", "far"}
+    harness.send(2, Detach(forget=True))
+    harness.complete_writes()
+    harness.run_effects()
+    assert receivers(harness) == {"r"}
+    come_by_relay(harness, "earlier", 0)
+    harness.attach(3, "far")
+    assert receivers(harness) == {"r"}
+    sent = [effect.message for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+    assert RelayEnd("you#1/earlier", by_owner=True) in sent
+    come_by_relay(harness, "later", 1)
+    assert receivers(harness) == {"r", "far"}
+
+
+def test_a_relay_names_what_the_owner_said_when_it_declined() -> None:
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("you", 3)}, "you")
+    harness.attach()
+    prepare = asked(harness)
+    tell(harness, TransferDeclined(SESSION, prepare.transfer, prepare.epoch, DeclineReason.OTHERS_ATTACHED, 7))
+    sent = [effect.message for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+    assert [message.departures for message in sent if isinstance(message, RelayUp)] == [7, 7]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.relay_near import NearRelays
 from proxy.core.environment import Environment
 from proxy.session import best_effort
+from proxy.session.former_receivers import FormerReceivers
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
@@ -27,10 +29,11 @@ from waypost.client.events import PublishFailed, Redirected, Retry
 from waypost.client.protocol import ClientProtocol
 from waypost.client.roaming import ProxyChooser
 from waypost.clock import NEVER
-from waypost.identity import NOTHING, Origin, Ownership, SessionId
+from waypost.identity import NOTHING, Origin, Ownership, ReceiverId, SessionId
 from waypost.messages import Attach, Attached, Attestation, Attested
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
+_has_left_since = FormerReceivers.has_left_since
 _follow, _lost, _open_next = Connector._follow, Connector._lost, Connector._open_next
 _row = Receiver.row
 _enter, _put_on_record = Connector._enter, ClientDispatcher._put_on_record
@@ -60,9 +63,9 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
     self.copy = "the copy"
 
 
-def _begin_by_connection(self: NearRelays, connection: Connection, attach: Attach, home: Any) -> None:
+def _begin_by_connection(self: NearRelays, connection: Connection, attach: Attach, home: Any, departures: int) -> None:
     self._relay_count = connection.number - 1
-    _begin(self, connection, attach, home)
+    _begin(self, connection, attach, home, departures)
 
 
 def _attached_to_the_relay(self: ClientProtocol, message: Attached) -> None:
@@ -151,7 +154,20 @@ def _enter_for_good(self: Connector, now_ms: int) -> None:
     self._measure_at = NEVER
 
 
+def _left_by_incarnation(
+    self: FormerReceivers, identity: ReceiverId, incarnation: str, attach_seq: int, departures: int
+) -> bool:
+    return _has_left_since(self, identity, incarnation, attach_seq, sys.maxsize)
+
+
 MUTANTS = (
+    Mutant(
+        "an earlier incarnation comes back after all",
+        "what was sent before its receiver left for good, by an incarnation that nobody knows any more, registers it",
+        replaced(FormerReceivers, "has_left_since", _left_by_incarnation),
+        ("STUCK",),
+        (99555091,),
+    ),
     Mutant(
         "tries one proxy of its list",
         "a client that loses its connection tries the first proxy of its list again, and no other one",
