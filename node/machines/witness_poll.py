@@ -17,8 +17,9 @@ from waypost.limits import WITNESS_S
 
 LOOK_MS = 50
 """The interval at which :meth:`WitnessPoll.look` is to be called."""
-AGAIN_MS = 1_000
-"""A proxy that has not answered is asked again after so long: question or answer may have been lost."""
+AGAIN_MS = 250
+"""A proxy that has not answered is asked again after so long: question or answer may have been lost. An answer that
+nobody gets is a loss that nobody sees, and asking twice costs nothing."""
 
 
 class WitnessPoll:
