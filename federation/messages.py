@@ -6,11 +6,18 @@ appended to its own log, in this site's log order.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from waypost.identity import Incarnation, Origin, SiteId
+from waypost.identity import NOTHING, Incarnation, Origin, SiteId
 from waypost.keys import Protection
 from waypost.records import Effective, FilterRequest, Forwarded, InTree, OriginEnded, Progress, Severed
+
+LARGEST = 1 << 62
+"""No log has so many records, and nothing here is counted so far."""
+Ordinal = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
+Offset = Annotated[int, msgspec.Meta(ge=NOTHING, lt=LARGEST)]
 
 LinkRecord = Forwarded | Progress | Effective | OriginEnded | Severed
 
@@ -27,9 +34,9 @@ class LinkOpen(InTree, msgspec.Struct, frozen=True, tag="link-open", kw_only=Tru
     """
 
     site: SiteId
-    epoch: int
-    frontier: dict[Origin, int]
-    serial: int
+    epoch: Ordinal
+    frontier: dict[Origin, Offset]
+    serial: Ordinal
     digest: int
 
 
@@ -47,9 +54,9 @@ class LinkWants(FilterRequest, msgspec.Struct, frozen=True, tag="link-wants"):
     """
 
     site: SiteId
-    epoch: int
-    serial: int
-    installations: dict[str, int]
+    epoch: Ordinal
+    serial: Ordinal
+    installations: dict[str, Ordinal]
     protections: dict[str, tuple[Protection, ...]] = {}
 
 
@@ -74,12 +81,12 @@ class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True)
     """
 
     site: SiteId
-    epoch: int
-    opening: int
-    number: int
+    epoch: Ordinal
+    opening: Ordinal
+    number: Ordinal
     records: list[LinkRecord]
-    applied_serial: int = 0
-    refused_serial: int = 0
+    applied_serial: Ordinal = 0
+    refused_serial: Ordinal = 0
 
 
 class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
@@ -93,9 +100,9 @@ class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
     """
 
     site: SiteId
-    epoch: int
-    opening: int
-    count: int
+    epoch: Ordinal
+    opening: Ordinal
+    count: Ordinal
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, tag="lease-request"):

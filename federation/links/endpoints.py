@@ -225,6 +225,8 @@ class LinkEndpoints:
             self._tree_entered(now_ms)
         for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
             self._end_if_outlived(site)
+        if self._early:
+            self._open_early(now_ms)
         for installer in list(self._installers.values()):
             installer.folded()
         self._handle_events(now_ms)
@@ -252,6 +254,7 @@ class LinkEndpoints:
                     link.appended(message.count, now_ms)
             case LinkOpen():
                 if not self._is_outlived(peer, message):
+                    self._compare(message.frontier)
                     self._open(peer, message, now_ms)
             case LinkWants():
                 is_of_tree = message.tree_epoch == self._state.tree.epoch
@@ -311,14 +314,13 @@ class LinkEndpoints:
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
         """Serve an opening in place of an earlier one, now or once that may be; a late or duplicate one is ignored."""
         site = message.site
-        if message.tree_epoch > self._state.tree.epoch or not self._has_served:
+        if self._is_early(message):
             self._early[site] = (peer, message)
             return
         is_of_tree = message.tree_epoch == self._state.tree.epoch and site in self._state.neighbours
         if not is_of_tree or _name(message) <= self._opened.get(site, (0, 0)):
             return
         self._opened[site] = _name(message)
-        self._compare(message.frontier)
         if site in self._senders:
             self._senders[site].close()
             self._late.pop(site, None)
@@ -331,6 +333,14 @@ class LinkEndpoints:
             self._begin_if_requested(link, now_ms)
         else:
             self._output.emit(FindFirst(partial(self._begin, link)))
+
+    def _is_early(self, message: LinkOpen) -> bool:
+        """Tell whether an opening has to wait: for the tree that it is of, for our first lease, or until this process
+        has folded what the neighbour has of our log already. Until then we would state again what a later record has
+        ended.
+        """
+        is_ahead = message.frontier.get(self._state.origin, NOTHING) >= self._state.position
+        return message.tree_epoch > self._state.tree.epoch or not self._has_served or is_ahead
 
     def _compare(self, far: Mapping[Origin, int]) -> None:
         """Report a neighbour that has seen more of our log than we have, or than is known to be lost."""

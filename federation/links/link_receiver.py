@@ -556,7 +556,8 @@ class LinkReceiver:
         received = self._queued
         self._queued, self._queued_bytes = [], 0
         self._appending = True
-        records = [record for record in received if record.link == self._neighbour]
+        named = (self._neighbour, self.epoch)
+        records = [record for record in received if (record.link, record.link_epoch) == named]
         self._output.emit(AppendRecords(records, self._answered(partial(self._appended, self._opening, len(received)))))
 
     def _appended(self, opening: int, count: int, _: list[int], now_ms: int) -> None:

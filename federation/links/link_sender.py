@@ -214,8 +214,7 @@ class LinkSender:
         mark = self._state.acceptance.mark
         known = next((each for each in batch if each[0] == mark.offset), None)
         if not mark.is_comparable or (known is not None and mark.is_confirmed_by(*known)):
-            self._rest.extend(batch)
-            self._pump(now_ms)
+            self._take_read(batch, now_ms)
         else:
             self._reading = True
             self._output.emit(ReadLog(mark.offset, 1, partial(self._compared, batch, mark)))
@@ -227,10 +226,17 @@ class LinkSender:
         if isinstance(answer, WaypostError) and not isinstance(answer, HistoryTruncated):
             self._end(answer)
         elif isinstance(answer, WaypostError) or (answer and mark.is_confirmed_by(*answer[0])):
-            self._rest.extend(batch)
-            self._pump(now_ms)
+            self._take_read(batch, now_ms)
         else:
             self._end(LogUnavailable(f"the log has another record at {mark.offset} than was read there, or none"))
+
+    def _take_read(self, batch: Batch, now_ms: int) -> None:
+        """Send records that were read, and what follows; those that this process has not folded yet are read again
+        later. A record among them may end this sending end, such as one that enters another dispatching tree: nothing
+        behind it goes over the link as it is now.
+        """
+        self._rest.extend((offset, record) for offset, record in batch if offset < self._state.position)
+        self._pump(now_ms)
 
     def _pump(self, now_ms: int) -> None:
         """Send while there are records and room for them, and the time slice is not used up."""

@@ -233,6 +233,9 @@ class Acceptance:
         if record.log_epoch < self.mark.log_epoch:
             return []
         following = origin_of(self.site, log_epoch=record.log_epoch)
+        # Where the epoch has begun this reader knows by its first record. One that began within it knows where the
+        # epoch before has ended.
+        begins = max((end for end, _ in record.ended.values()), default=NOTHING) if record.again else offset
         changed = []
         for origin, (end, seen) in record.ended.items():
             known = self.ended.get(origin)
@@ -240,9 +243,9 @@ class Acceptance:
                 # The log may have lost more since the registry recorded it; of an origin whose beginning it has lost it
                 # has nothing.
                 last = min(end, offset - 1) if origin == self.origin else NOTHING
-                now = EndedOrigin(last, max(last, seen), following, offset)
+                now = EndedOrigin(last, max(last, seen), following, begins)
                 # Neighbours count the following origin as seen up to here, also where this reader began in it.
-                self._raise(following, offset)
+                self._raise(following, begins if following == self.origin else offset)
             else:
                 now = msgspec.structs.replace(known, end=min(known.end, end), seen=max(known.seen, seen))
             if now == known:
@@ -266,15 +269,17 @@ class Acceptance:
         if not self.accept(record):
             return False
         known = self.ended.get(record.origin)
-        end, seen = record.end, max(record.seen, self.frontier.get(record.origin, NOTHING))
+        seen = max(record.seen, self.frontier.get(record.origin, NOTHING))
+        now = EndedOrigin(record.end, seen, record.following, record.begins)
         if known is not None:
-            end, seen = min(end, known.end), max(seen, known.seen)
-            if (end, seen) == (known.end, known.seen):
+            # Only what is lost grows: the neighbour may know less of where the following origin has begun.
+            now = msgspec.structs.replace(known, end=min(record.end, known.end), seen=max(seen, known.seen))
+            if now == known:
                 return False
-        self.ended[record.origin] = EndedOrigin(end, seen, record.following, record.begins)
-        self._raise(record.origin, seen)
-        self.upstream.setdefault(record.following, record.link)
-        self._raise(record.following, record.begins)
+        self.ended[record.origin] = now
+        self._raise(record.origin, now.seen)
+        self.upstream.setdefault(now.following, record.link)
+        self._raise(now.following, now.begins)
         return True
 
     def enter_tree(self, offset: int, record: TreeEntered) -> list[Origin] | None:

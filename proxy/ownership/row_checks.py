@@ -21,8 +21,12 @@ from proxy.stream.incremental_scan import IncrementalScan
 from proxy.stream.persister import Persister
 from waypost.clock import NEVER
 from waypost.errors import CheckpointOutdated, WaypostError
-from waypost.identity import Epoch, Ownership, ProxyId, SessionId
+from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId
 from waypost.limits import SCANNED_AT_ONCE
+from waypost.records import InterestsExpired
+
+DEAD_MS = 10_000
+"""An incarnation that the watch has not known for so long is not alive."""
 
 
 class RowChecks:
@@ -48,6 +52,10 @@ class RowChecks:
         self._interest_scan: IncrementalScan[tuple[ProxyId, SessionId]] = IncrementalScan(
             SCANNED_AT_ONCE, SWEEPS_PER_ROUND
         )
+        self._not_alive: dict[tuple[ProxyId, Incarnation], int] = {}
+        """Incarnations of other proxies whose interests stand in the log, and that the watch does not know -> since
+        when, in ms of the engine's clock.
+        """
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
         """Compare a session's row with the copy that is here. A copy that is outdated is released; for a served session
@@ -180,6 +188,22 @@ class RowChecks:
         """
         self._sweep(list(self._sessions), list(self._env.cluster.owners), list(self._env.state.registered))
 
+    def _expire_dead(self, proxy: ProxyId, identity: SessionId) -> None:
+        """Expire the interests of an incarnation that is not alive, for DEAD_MS at least: what was to do so when its
+        lease ended may have failed, or its last interests came behind that. A live one may be in the log before the
+        watch knows of it.
+        """
+        registered = self._env.state.registered.get((proxy, identity))
+        row = self._env.cluster.proxies.get(proxy)
+        if registered is None or self._env.rereading or not self._env.lease.may_serve():
+            return
+        key, now = (proxy, registered.incarnation), self._env.time.now_ms
+        if row is not None and row.incarnation == registered.incarnation:
+            self._not_alive.pop(key, None)
+        elif now >= self._not_alive.setdefault(key, now) + DEAD_MS:
+            del self._not_alive[key]
+            self._output.append(InterestsExpired(proxy, registered.incarnation))
+
     def _sweep(
         self,
         session_ids: Iterable[SessionId],
@@ -194,7 +218,9 @@ class RowChecks:
         # An append of a registration may have failed: append again what the log does not have.
         self._sessions.interest.correct(session for session in present if self._sessions.get(session.id) is session)
         for proxy, identity in registrations:
-            if proxy == self._env.proxy and identity not in self._sessions:
+            if proxy != self._env.proxy:
+                self._expire_dead(proxy, identity)
+            elif identity not in self._sessions:
                 self._sessions.interest.withdraw(identity)
         self._env.registry_memory.prune()
         for identity in rows:

@@ -13,7 +13,7 @@ import pytest
 
 from federation.links import effects as link_effects
 from federation.links.bounds import LinkBounds
-from federation.links.effects import AppendRecords, Ended, FindFirst, LinkEffect, ReadLog, SendNeighbour
+from federation.links.effects import AppendRecords, Ended, FindFirst, LinkEffect, ReadLog, SeenBeyond, SendNeighbour
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import (
     LinkEffectCompleted,
@@ -34,7 +34,7 @@ from waypost.errors import BadMessage, HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN
 from waypost.notification import Notification, read_body
-from waypost.records import FiltersRequested, InterestRegistered, Published, Record, RequestPart
+from waypost.records import FiltersRequested, Forwarded, InterestRegistered, Published, Record, RequestPart
 
 A, B = SiteId("A"), SiteId("B")
 OWN = Origin("A/0")
@@ -105,6 +105,32 @@ def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
     """Return who was sent records of which opening."""
     sent = [(effect.proxy, effect.message) for effect in only(SendNeighbour, effects)]
     return [(proxy, message.opening) for proxy, message in sent if isinstance(message, LinkRecords)]
+
+
+def test_what_was_read_and_not_folded_yet_is_sent_once_it_was_folded() -> None:
+    """A record that enters another dispatching tree may be among it, or before it: this end is closed by it."""
+    serving = Serving(FiltersRequested(B, 1, 1, {X: 1}), published(1))
+    (read,) = only(ReadLog, serving.receive(opening(1, 5, {X: 1})))
+    serving.finish(read, [(1, published(1)), (2, published(2)), (3, published(3))])
+    assert forwarded(serving.take_effects()) == [1]
+    serving.fold(published(2))
+    assert forwarded(serving.take_effects()) == [2]
+
+
+def forwarded(effects: list[LinkEffect]) -> list[int]:
+    messages = [effect.message for effect in only(SendNeighbour, effects)]
+    records = [record for message in messages if isinstance(message, LinkRecords) for record in message.records]
+    return [record.offset for record in records if isinstance(record, Forwarded)]
+
+
+def test_an_opening_that_knows_more_of_our_log_than_we_do_waits_until_we_have_folded_that() -> None:
+    """Another proxy of our site has served the link so far: we would state again what a later record has ended."""
+    serving = Serving(FiltersRequested(B, 1, 1, {X: 1}))
+    assert [type(effect) for effect in serving.receive(opening(1, 5, above=2))] == [SeenBeyond]
+    serving.fold(published(1))
+    assert serving.take_effects() == []
+    serving.fold(published(2))
+    assert openings(serving.take_effects())[:1] == [(B1, 5)]
 
 
 def test_a_proxy_does_not_speak_for_another_site() -> None:

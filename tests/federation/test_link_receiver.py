@@ -369,11 +369,12 @@ def test_records_received_during_an_append_go_with_the_next_append() -> None:
 def test_records_of_another_link_are_not_appended_and_do_not_occupy_the_window() -> None:
     pulling = ReceiverBench()
     _, opening = pulling.lead()
-    pulling.receive(opening, 1, progress(1, link=C), progress(2))
+    other_epoch = msgspec.structs.replace(progress(1), link_epoch=6)
+    pulling.receive(opening, 1, progress(1, link=C), other_epoch, progress(2))
     append = pulling.wants(AppendRecords)
     assert append.records == [progress(2)]
     append.on_done([0], pulling.now)
-    assert pulling.sent(LinkAppended)[1].count == 2
+    assert pulling.sent(LinkAppended)[1].count == 3
 
 
 def test_a_message_that_comes_twice_counts_once() -> None:
@@ -402,6 +403,7 @@ def test_records_of_another_opening_epoch_or_peer_are_ignored() -> None:
     [
         Progress(A, 5, FROM_A, 1 << 63),
         Progress(A, 5, FROM_A, -2),
+        Progress(A, (1 << 64) - 1, FROM_A, 3),
         Progress(A, 5, Origin("A"), 3),
         Progress(A, 5, Origin("A/0.x"), 3),
         Severed(A, 5, (A,), (Origin(""),)),

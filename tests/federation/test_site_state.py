@@ -560,3 +560,19 @@ def test_a_reader_that_begins_in_a_log_epoch_has_seen_what_neighbours_count_of_i
     state.begin(13, None, log_epoch=2)
     state.fold(13, LogBegun(federation="f", identity="log", log_epoch=2, ended={OWN: (12, 15)}))
     assert (state.ended[OWN].begins, state.frontier[following]) == (13, 13)
+
+
+def test_a_reader_that_begins_within_a_log_epoch_does_not_count_what_stands_before_it_as_another_ones() -> None:
+    """The epoch is named again and again in its log; the record that began it was cut."""
+    state, following = SiteState(A), origin_of(A, log_epoch=2)
+    state.begin(200, None, log_epoch=2)
+    state.fold(203, published())
+    state.fold(210, LogBegun(federation="f", identity="log", log_epoch=2, ended={OWN: (99, 120)}, again=True))
+    assert (state.ended[OWN].begins, state.frontier[following]) == (99, 203)
+
+
+def test_a_neighbour_that_knows_less_of_where_an_origin_has_begun_moves_nothing() -> None:
+    log, following = Log(), origin_of(B, log_epoch=2)
+    log.take(ended_from_b(6), Progress(B, 1, following, 205))
+    log.take(msgspec.structs.replace(ended_from_b(6), end=-1, begins=210))
+    assert (log.state.ended[FROM_B].begins, log.state.frontier[following]) == (5, 205)

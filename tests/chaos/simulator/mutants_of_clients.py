@@ -166,7 +166,7 @@ MUTANTS = (
         "what was sent before its receiver left for good, by an incarnation that nobody knows any more, registers it",
         replaced(FormerReceivers, "has_left_since", _left_by_incarnation),
         ("STUCK",),
-        (99555091,),
+        kept=("99555091",),
     ),
     Mutant(
         "tries one proxy of its list",
