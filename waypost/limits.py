@@ -467,6 +467,9 @@ LINK_LIVE = 5_000
 """Records just folded that a waiting sender keeps; past it they go, and are read from the log again."""
 LINK_REQUEST_FILTERS = 100
 """Filters in a request to a neighbour, which reads them and puts them into its index within one turn of its loop."""
+LINK_KEYS = 2_048
+"""Keys, of all sessions together, with which one expression is requested of another site; with more it is requested for
+everybody, and producers there are not told that nobody wants what they publish."""
 LINK_REQUEST_BYTES = 256 * 1024
 """The size of a request of filters to a neighbour, about: with one expression more it is below a record's bound."""
 LINK_LIVE_BYTES = 16 * 1024 * 1024

@@ -173,6 +173,12 @@ class Acceptance:
             return False
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
+    def reaches(self, site: SiteId) -> bool:
+        """Tell whether the dispatching tree reaches a site from here; True also as long as no tree is known that has
+        links of this site.
+        """
+        return site == self.site or not self._next_hops or site in self._next_hops
+
     def accept_link_epoch(self, record: Forwarded | Progress | Effective | OriginEnded | Severed | LinkLed) -> bool:
         """Record the epoch of the leader that sent a link's record, unless a record of a later leader was read; tell
         whether the record counts by its leader's epoch.

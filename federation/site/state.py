@@ -80,7 +80,7 @@ from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, origin_of, site_of
 from waypost.keys import OPEN, Protection
-from waypost.limits import MAX_SITES_PASSED
+from waypost.limits import LINK_KEYS, MAX_SITES_PASSED
 from waypost.records import (
     Closed,
     Damaged,
@@ -724,14 +724,20 @@ class SiteState:
 
     def wanted(self, neighbour: SiteId, expression: str) -> Wanted | None:
         """Return the number of the installation, and the keys, sorted, with which this site requests the expression of
-        a neighbour; None: it does not request it there.
+        a neighbour; None: it does not request it there. Keys only say to whom nobody listens (quench), so that past
+        LINK_KEYS of them the expression is requested for everybody: a request has to fit into one record.
 
         Args:
             neighbour: the site that is requested of.
             expression: in its canonical text.
         """
         installation = self.requested(neighbour).get(expression)
-        return None if installation is None else (installation, tuple(sorted(self.interests(expression, neighbour))))
+        if installation is None:
+            return None
+        protections = self.interests(expression, neighbour)
+        if len(protections) + sum(len(protection.keys) for protection in protections) > LINK_KEYS:
+            return (installation, (OPEN,))
+        return (installation, tuple(sorted(protections)))
 
     def follow_wants(self, neighbour: SiteId) -> set[str]:
         """Return a set to which every later :meth:`fold` adds the expressions whose :meth:`wanted` may have changed.

@@ -29,7 +29,7 @@ from federation.site.log_epochs import (
 )
 from federation.site.state import SiteState
 from waypost.errors import HistoryTruncated, LogReplaced, Unreachable
-from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of
+from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of, site_of
 from waypost.limits import IDENTITY_RECORDS, LOG_BATCH, LOG_END_SURE_S
 from waypost.records import LogBegun
 
@@ -418,6 +418,7 @@ class LogGuard:
             yield Wait(SURE_MS)
             lost = yield from self._find_loss()
         if lost is None:
+            yield from self._ask_of_ended()
             self.is_confirmed = True
             return
         log_epoch, seen, end = lost
@@ -443,6 +444,19 @@ class LogGuard:
         lost_from = end if is_confirmed else began_at
         is_lost = witnessed.here >= end or witnessed.elsewhere >= lost_from
         return (log_epoch, witnessed.highest, lost_from) if is_lost else None
+
+    def _ask_of_ended(self) -> Procedure:
+        """Ask the others how far they have seen the origin of the log epoch before. It ended by what this site knew;
+        another site may have seen more of it, and whoever lacks that is told of the loss (handover rule 27).
+        """
+        own = [origin for origin in self._state.ended if site_of(origin) == self.site]
+        if not own:
+            return
+        last = max(own, key=log_epoch_of)
+        witnessed: Witnessed = yield AskWitnesses(last)
+        while with_seen(self.row, last, witnessed.highest) != self.row:
+            yield from self._check_ended(last, witnessed.highest)
+            self._check_epoch()
 
     def _has_grown(self, end: int) -> _Questions:
         """Tell whether a proxy that has confirmed the log has appended to it since this one began: the others append

@@ -47,7 +47,7 @@ from proxy.session.stored_notification import StoredNotification
 from proxy.stream.stream import Stream
 from waypost.errors import WaypostError
 from waypost.facts import OwnedCause, TransferEnd
-from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
+from waypost.identity import NOTHING, Ownership, ProxyId, SessionId, site_of
 from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
 
 
@@ -374,7 +374,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow = incoming.shadow
         if shadow is None or not self._copied(incoming):
             return False
-        known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
+        reaches = self._env.state.acceptance.reaches
+        # Of a site that is down nothing comes: its gates stay closed, whoever serves.
+        known = all(
+            self._coverage.covered_from(shadow, origin) is not None
+            for origin in shadow.gates
+            if reaches(site_of(origin))
+        )
         waited = self._env.time.now_ms - incoming.progress_ms
         # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
         return known or waited >= self._env.settings.timing.coverage_ms

@@ -26,6 +26,7 @@ from federation.site.events import (
 from federation.site.state import SiteState, read_snapshot
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.keys import OPEN, SIDES, Key, Protection
+from waypost.limits import LINK_KEYS
 from waypost.records import (
     Closed,
     Effective,
@@ -576,3 +577,17 @@ def test_a_neighbour_that_knows_less_of_where_an_origin_has_begun_moves_nothing(
     log.take(ended_from_b(6), Progress(B, 1, following, 205))
     log.take(msgspec.structs.replace(ended_from_b(6), end=-1, begins=210))
     assert (log.state.ended[FROM_B].begins, log.state.frontier[following]) == (5, 205)
+
+
+def test_an_expression_that_is_wanted_by_very_many_keys_is_requested_for_everybody() -> None:
+    """Each session is within its bounds, and all together would fill more than a log takes in one record."""
+    log, scheme = Log(), next(iter(SIDES))
+    keys = [Key(scheme, "producer", number.to_bytes(20)) for number in range(LINK_KEYS + 1)]
+    for number, start in enumerate(range(0, len(keys), 64)):
+        protection = Protection.of(keys[start : start + 64])
+        log.take(InterestRegistered(ProxyId("a1"), Incarnation("1"), SessionId(f"s{number}"), (X,), {X: (protection,)}))
+    wanted = log.state.wanted(B, X)
+    assert wanted is not None and wanted[1] == (OPEN,)
+    log.take(InterestRegistered(ProxyId("a1"), Incarnation("1"), SessionId("s0"), ()))
+    fewer = log.state.wanted(B, X)
+    assert fewer is not None and sum(len(protection.keys) for protection in fewer[1]) == len(keys) - 64

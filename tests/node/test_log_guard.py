@@ -638,3 +638,27 @@ def test_nothing_is_left_of_an_epoch_that_began_behind_the_lost_end(
     seen = LogSeen(first=1, end=end, begun=None, mark=LogMark(), intact=None, known=None)
     kept = [origin for origin, (last, _) in ended.items() if last >= 1]
     assert first_epoch(raised(A, row, 14, end), seen) == max(log_epoch_of(Origin(origin)) for origin in kept)
+
+
+async def test_a_start_learns_of_others_how_far_the_epoch_before_was_seen(registry: MemoryRegistry) -> None:
+    """The epoch ended by what this site knew; a site that has seen more of it is asked, wherever the tree has it."""
+    asked: list[Origin] = []
+
+    class Knowing(Others):
+        async def ask(self, origin: Origin) -> Witnessed:
+            asked.append(origin)
+            return Witnessed(elsewhere=120) if origin == origin_of(A) else Witnessed()
+
+    storage, row = MemoryLogStorage(), SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
+    await registry.claim_site_log(A, await registry.site_log(A), row)
+    storage.records.extend(records(3))
+    storage.records.append(LogBegun(federation="federation", identity="log", log_epoch=2, ended=dict(row.ended)))
+    proxy = Proxy(storage, registry, row, 4, Knowing())
+    proxy.guard.is_confirmed = False
+    await proxy.guarded_log.confirm()
+    assert asked == [origin_of(A, log_epoch=2), origin_of(A)]
+    found = await registry.site_log(A)
+    assert found is not None and found.ended == {origin_of(A): (2, 120)}
+    last = storage.records[-1]
+    assert isinstance(last, LogBegun) and last.ended == {origin_of(A): (2, 120)}
+    assert len(storage.records) == 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from federation.ports import Claimed, ProxyDown, ProxyUp
 from handover.machine import Timing
 from handover.messages import (
@@ -10,6 +12,7 @@ from handover.messages import (
     HandoverOffer,
     Prepare,
     Prepared,
+    Ready,
     RelayEnd,
     RelayUp,
     TransferDeclined,
@@ -18,12 +21,13 @@ from handover.messages import (
 from proxy.core import effects
 from proxy.core.inputs import ClientConnected, ClientSent, PeerSent, RegistryReported
 from tests.helpers.engine_harness import SESSION, EngineHarness, owner, row
-from waypost.checkpoint import Descriptor
+from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.frames import encode_message
-from waypost.identity import Incarnation, Origin, ProxyId
+from waypost.identity import Incarnation, Origin, ProxyId, ReceiverId, SiteId, SubscriptionId
 from waypost.messages import VERSION, Attach, Attached, Detach, Hello, Wait
+from waypost.records import Progress, TreeEntered
 
-YOU = ProxyId("you")
+YOU, F = ProxyId("you"), SiteId("F")
 
 
 def relayed() -> EngineHarness:
@@ -152,3 +156,27 @@ def test_a_relay_names_what_the_owner_said_when_it_declined() -> None:
     tell(harness, TransferDeclined(SESSION, prepare.transfer, prepare.epoch, DeclineReason.OTHERS_ATTACHED, 7))
     sent = [effect.message for effect in harness.pending if isinstance(effect, effects.SendPeer)]
     assert [message.departures for message in sent if isinstance(message, RelayUp)] == [7, 7]
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_handover_does_not_wait_for_coverage_of_a_site_that_the_tree_does_not_reach(*, is_reached: bool) -> None:
+    """It is down, and nothing comes of it, whoever serves."""
+    harness = EngineHarness()
+    harness.reload({SESSION: owner("you", 3)}, "you")
+    a, b = SiteId("A"), SiteId("B")
+    edges = ((a, b), (a, F)) if is_reached else ((a, b),)
+    harness.log += [Progress(F, 1, Origin("F/0"), 5), TreeEntered(1, edges)]
+    harness.read_log()
+    harness.attach()
+    prepare = asked(harness)
+    named = (SESSION, prepare.transfer, prepare.epoch)
+    subscription = SubscriptionRow(
+        id=SubscriptionId("x"), expression="n > 0", start={}, promise_floor={}, promised={}, owner=ReceiverId("r")
+    )
+    descriptor = Descriptor(created_at={}, subscriptions=[subscription], receivers={})
+    tell(harness, Prepared(*named, descriptor=descriptor, stored=0))
+    harness.complete_writes()
+    harness.run_effects()
+    harness.read_log()
+    sent = [effect.message for effect in harness.pending if isinstance(effect, effects.SendPeer)]
+    assert any(isinstance(message, Ready) for message in sent) is not is_reached
