@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from federation.messages import LinkMessage
-from federation.ports import Batch, TreeRow
+from federation.ports import Batch, LinkRow, TreeRow
 from waypost.errors import WaypostError
 from waypost.identity import Edge, Origin, ProxyId, SiteId
 from waypost.records import Record
@@ -115,6 +115,18 @@ class ClaimTree(msgspec.Struct, frozen=True):
     on_done: Callable[[bool | WaypostError, int], None]
 
 
+class RestoreLink(msgspec.Struct, frozen=True):
+    """Effect: write the registry's row of a link again, unless there is one.
+
+    Args:
+        row: as the registry had it.
+        on_done: takes None, or the error, and the time in milliseconds.
+    """
+
+    row: LinkRow
+    on_done: Callable[[WaypostError | None, int], None]
+
+
 class Ended(msgspec.Struct, frozen=True):
     """Effect, without an answer: report to the operator that sending to a site has ended; that site's leader will open
     the link again.
@@ -162,6 +174,7 @@ LinkEffect = (
     | Elect
     | Resign
     | ClaimTree
+    | RestoreLink
     | Ended
     | EnteredTree
     | SeenBeyond

@@ -14,7 +14,7 @@ import random
 from collections.abc import Collection
 from functools import partial
 
-from federation.links.effects import AppendRecords, ClaimTree
+from federation.links.effects import AppendRecords, ClaimTree, RestoreLink
 from federation.links.neighbour_proxies import NeighbourProxies
 from federation.links.output import LinkOutput
 from federation.ports import (
@@ -77,6 +77,11 @@ class TreeKeeper:
         self._since_ms = self._jitter_ms = 0
         """The time since which the tree is to be another one, and this proxy's own delay of its claim."""
         self._is_claiming = False
+        self._lost: dict[Edge, LinkRow] = {}
+        """Links that the registry has no row of any more: it was put back from an older copy. Nothing else removes one;
+        they count as before.
+        """
+        self._restore_ms = NEVER
         self._claim_ms = self._enter_ms = self._look_ms = NEVER
         self._looked_ms = -LOOK_MS
         """The time of its last look."""
@@ -111,13 +116,16 @@ class TreeKeeper:
         """
         match event:
             case Reloaded(links=links, leaders=leaders, tree=tree):
-                self._links, self.row = dict(links), tree
+                self._lost = {edge: row for edge, row in self._links.items() if edge not in links}
+                self._restore_ms = now_ms if self._lost else NEVER
+                self._links, self.row = {**links, **self._lost}, tree
                 self.leaders = {link: proxy for link, (proxy, _) in leaders.items()}
                 if self._was_loaded:
                     self._spared_until_ms = now_ms + RELOADED_MS
                 self._was_loaded = True
             case LinkChanged(row):
                 self._links[row.sites] = row
+                self._lost.pop(row.sites, None)
             case LeaderChanged(link, None, _):
                 self.leaders.pop(link, None)
             case LeaderChanged(link, str() as proxy, _):
@@ -192,9 +200,14 @@ class TreeKeeper:
     # ------------------------------------------------------------ time
 
     def tick(self, now_ms: int) -> None:
-        """Look for a better tree, emit its claim in the registry, and emit the append of the registry's tree to the
-        log, each if due at `now_ms`.
+        """Look for a better tree, emit its claim in the registry, emit the append of the registry's tree to the log,
+        and have rows of links restored that the registry has lost, each if due at `now_ms`.
         """
+        if now_ms >= self._restore_ms:
+            self._restore_ms = now_ms + AGAIN_MS if self._lost else NEVER
+            if self._has_lease:
+                for row in self._lost.values():
+                    self._output.emit(RestoreLink(row, _ignore))
         # The claimed tree is the one that follows from all that was reported.
         if self._look_ms != NEVER and now_ms >= min(self._look_ms, self._claim_ms):
             self._look(now_ms)
@@ -217,12 +230,12 @@ class TreeKeeper:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` has something to do, in ms of the caller's clock; NEVER: nothing."""
-        return min(self._claim_ms, self._enter_ms, self._look_ms)
+        return min(self._claim_ms, self._enter_ms, self._look_ms, self._restore_ms)
 
 
 def _far_ends(link: LinkRow, own: SiteId) -> list[SiteId]:
     return [other for other in link.sites if other != own] if own in link.sites else []
 
 
-def _ignore(answer: list[int] | WaypostError, now_ms: int) -> None:
-    """What comes of it is read in the log."""
+def _ignore(answer: list[int] | WaypostError | None, now_ms: int) -> None:
+    """What comes of it is read in the log, or reported by the watch."""

@@ -114,6 +114,8 @@ class Links:
                 self._spawn(partial(self._resign, effect.link, self.lease), effect.on_done)
             case effects.ClaimTree():
                 self._spawn(partial(self._registry.claim_tree, effect.expected, effect.new), effect.on_done)
+            case effects.RestoreLink():
+                self._spawn(partial(self._registry.set_link, effect.row, seed=True), effect.on_done)
             case effects.SeenBeyond():
                 self._guarded_log.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():

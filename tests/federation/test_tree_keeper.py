@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from federation.links import tree_keeper
-from federation.links.effects import AppendRecords, ClaimTree, LinkEffect
+from federation.links.effects import AppendRecords, ClaimTree, LinkEffect, RestoreLink
 from federation.links.tree_keeper import (
     AGAIN_MS,
     FAILED_MS,
@@ -25,7 +25,7 @@ from federation.site.state import SiteState
 from tests.helpers.link_parts import ProxiesOfTest, ToTest
 from waypost.clock import NEVER
 from waypost.errors import RegistryUnavailable
-from waypost.identity import Edge, Incarnation, ProxyId, SiteId, edge
+from waypost.identity import Edge, Incarnation, ProxyId, SiteId, edge, link_name
 from waypost.records import Repaired, TreeEntered
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
@@ -258,3 +258,21 @@ def test_what_is_claimed_is_what_is_wanted_by_the_last_event() -> None:
     keeping.up(BC)
     keeping.passes(JOIN_MS + JITTER_MS)
     assert keeping.wants(ClaimTree).new.links == (AB, BC)
+
+
+def test_links_that_a_registry_has_lost_count_on_and_are_written_again_until_it_has_them() -> None:
+    """It was put back from a copy that is older than the link: nothing else removes a row."""
+    keeping = Keeping(AB, BC)
+    keeping.up(AB, BC)
+    keeping.effects.clear()
+    keeping.links = (AB,)
+    led = tuple(link_name(*ends) for ends in ((A, B), (B, A), (B, C), (C, B)))
+    keeping.reload(TreeRow(epoch=1, links=(AB, BC)), led=led)
+    keeping.passes(AGAIN_MS + 1)
+    restored = [effect.row.sites for effect in keeping.effects if isinstance(effect, RestoreLink)]
+    assert restored[:2] == [BC, BC] and set(restored) == {BC}
+    assert BC in keeping.keeper._links
+    keeping.effects.clear()
+    keeping.keeper.reported(LinkChanged(LinkRow(sites=BC)), keeping.now)
+    keeping.passes(3 * AGAIN_MS)
+    assert not [effect for effect in keeping.effects if isinstance(effect, RestoreLink)]

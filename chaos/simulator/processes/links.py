@@ -89,6 +89,8 @@ class LinkShell:
                 self._change_registry(lambda: world.registry.resign(link, holder), on_done)
             case link_effects.ClaimTree(expected, new, on_done):
                 self._change_registry(lambda: world.registry.claim_tree(expected, new), on_done)
+            case link_effects.RestoreLink(row, on_done):
+                self._change_registry(lambda: world.registry.set_link(row, seed=True), on_done)
             case link_effects.SeenBeyond():
                 self._node.seen_beyond(effect.origin, effect.offset)
             case link_effects.Ended():
