@@ -16,6 +16,7 @@ from waypost.records import Effective, FilterRequest, Forwarded, InTree, OriginE
 
 LARGEST = 1 << 62
 """No log has so many records, and nothing here is counted so far."""
+NO_ORIGIN = Origin("")
 Ordinal = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
 Offset = Annotated[int, msgspec.Meta(ge=NOTHING, lt=LARGEST)]
 
@@ -195,10 +196,12 @@ class SeenRequest(msgspec.Struct, frozen=True, tag="seen-request"):
     Args:
         request: the number of the question; the answer has it too.
         origin: the origin.
+        before: the origin of the log epoch before, which is asked about at the same time; "": there is none.
     """
 
     request: int
     origin: Origin
+    before: Origin = NO_ORIGIN
 
 
 class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
@@ -209,11 +212,13 @@ class SeenResponse(msgspec.Struct, frozen=True, tag="seen-response"):
         offset: the highest offset of the origin that the answering site has seen; -1: none.
         is_confirmed: whether the answering proxy is of the origin's site, and has compared the log, as it is in this
             log epoch, with what other sites had seen of it.
+        before: the same as `offset`, of the origin of the log epoch before.
     """
 
     request: int
     offset: int
     is_confirmed: bool
+    before: int = NOTHING
 
 
 class LogEndRequest(msgspec.Struct, frozen=True, tag="log-end-request"):

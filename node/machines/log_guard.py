@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from federation.messages import SeenRequest, SeenResponse
+from federation.messages import NO_ORIGIN, SeenRequest, SeenResponse
 from federation.ports import Batch, SiteLogRow
 from federation.site.log_epochs import (
     after_loss,
@@ -107,9 +107,11 @@ class AskWitnesses:
 
     Args:
         origin: the origin.
+        before: the origin of the log epoch before; NO_ORIGIN: it is not asked about.
     """
 
     origin: Origin
+    before: Origin = NO_ORIGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +123,14 @@ class Witnessed:
         elsewhere: the same of the live proxies of other sites.
         is_confirmed: whether a proxy of the log's site has confirmed the log, in the log epoch of the origin
             (:meth:`LogGuard.confirm`).
+        before: the highest offset that any of them has seen of the origin of the log epoch before, inclusive; NOTHING
+            (-1): none.
     """
 
     here: int = NOTHING
     elsewhere: int = NOTHING
     is_confirmed: bool = False
+    before: int = NOTHING
 
     @property
     def highest(self) -> int:
@@ -254,6 +259,12 @@ class LogGuard:
         """The origin in which this proxy appends."""
         return origin_of(self.site, log_epoch=self.log_epoch)
 
+    @property
+    def _origin_before(self) -> Origin:
+        """The origin of the log epoch before; NO_ORIGIN: this is the first one."""
+        own = [origin for origin in self._state.ended if site_of(origin) == self.site]
+        return max(own, key=log_epoch_of, default=NO_ORIGIN)
+
     def seen(self, origin: Origin, seen_below: int) -> int:
         """Return the highest offset of an origin that this proxy has seen, inclusive; NOTHING (-1): none.
 
@@ -276,7 +287,8 @@ class LogGuard:
             return None
         origin = request.origin
         is_confirmed = self.is_confirmed and origin == self._origin
-        return SeenResponse(request.request, self.seen(origin, seen_below), is_confirmed)
+        before = self.seen(request.before, seen_below)
+        return SeenResponse(request.request, self.seen(origin, seen_below), is_confirmed, before)
 
     def seen_beyond(self, origin: Origin, offset: int) -> None:
         """Note that a neighbour has seen an origin of this site up to `offset`, inclusive; the next :meth:`check`
@@ -413,25 +425,26 @@ class LogGuard:
 
     def _confirm(self) -> Procedure:
         """What is lost twice is sure: a proxy of the site may confirm the log, and append, between two answers."""
-        lost = yield from self._find_loss()
+        witnessed, lost = yield from self._find_loss()
         if lost is not None:
             yield Wait(SURE_MS)
-            lost = yield from self._find_loss()
+            witnessed, lost = yield from self._find_loss()
         if lost is None:
-            yield from self._ask_of_ended()
+            yield from self._learn_of_ended(witnessed.before)
             self.is_confirmed = True
             return
         log_epoch, seen, end = lost
         if (yield from self._claim_loss(log_epoch, seen, end)):
             raise LogReplaced(f"the log ended at {end}, and other proxies have read it up to {seen + 1}", end=end)
 
-    def _find_loss(self) -> Generator[Question, Any, tuple[int, int, int] | None]:
-        """Find what others have seen of the log and it has not, or not as they have seen it: the log epoch, the highest
-        offset of it that they have seen, and from which one on the log has lost it; None: nothing is lost.
+    def _find_loss(self) -> Generator[Question, Any, tuple[Witnessed, tuple[int, int, int] | None]]:
+        """Find what others have seen of the log, and of that what it has not, or not as they have seen it: the log
+        epoch, the highest offset of it that they have seen, and from which one on the log has lost it; None: nothing is
+        lost.
         """
         while True:
             log_epoch = self.log_epoch
-            witnessed: Witnessed = yield AskWitnesses(self._origin)
+            witnessed: Witnessed = yield AskWitnesses(self._origin, self._origin_before)
             yield from self._refresh()
             self._check_epoch()
             end: int = yield FindEnd()
@@ -439,23 +452,19 @@ class LogGuard:
                 break
         began_at = min(end, self._began_at)
         if witnessed.here < end and witnessed.elsewhere < began_at:
-            return None
+            return witnessed, None
         is_confirmed = witnessed.is_confirmed or (yield from self._has_grown(end))
         lost_from = end if is_confirmed else began_at
         is_lost = witnessed.here >= end or witnessed.elsewhere >= lost_from
-        return (log_epoch, witnessed.highest, lost_from) if is_lost else None
+        return witnessed, (log_epoch, witnessed.highest, lost_from) if is_lost else None
 
-    def _ask_of_ended(self) -> Procedure:
-        """Ask the others how far they have seen the origin of the log epoch before. It ended by what this site knew;
-        another site may have seen more of it, and whoever lacks that is told of the loss (handover rule 27).
+    def _learn_of_ended(self, seen: int) -> Procedure:
+        """Note how far others have seen the origin of the log epoch before. It ended by what this site knew; another
+        site may have seen more of it, and whoever lacks that is told of the loss (handover rule 27).
         """
-        own = [origin for origin in self._state.ended if site_of(origin) == self.site]
-        if not own:
-            return
-        last = max(own, key=log_epoch_of)
-        witnessed: Witnessed = yield AskWitnesses(last)
-        while with_seen(self.row, last, witnessed.highest) != self.row:
-            yield from self._check_ended(last, witnessed.highest)
+        before = self._origin_before
+        while with_seen(self.row, before, seen) != self.row:
+            yield from self._check_ended(before, seen)
             self._check_epoch()
 
     def _has_grown(self, end: int) -> _Questions:

@@ -48,7 +48,7 @@ class WitnessPoll:
         self._asked_ms: dict[ProxyId, int] = {}
         self._answered: set[ProxyId] = set()
         """Those whose present incarnation has answered, as far as is known."""
-        self._here = self._elsewhere = NOTHING
+        self._here = self._elsewhere = self._before = NOTHING
         self._is_confirmed = False
 
     def look(self, living: Collection[ProxyRow] | None, failed_ms: Mapping[ProxyId, int], now_ms: int) -> list[ProxyId]:
@@ -81,6 +81,7 @@ class WitnessPoll:
         if row is None or answer.request != self.request.request:
             return
         self._answered.add(peer)
+        self._before = max(self._before, answer.before)
         if row.site == self._site:
             self._here = max(self._here, answer.offset)
             self._is_confirmed |= answer.is_confirmed
@@ -95,4 +96,4 @@ class WitnessPoll:
         """
         if not self._is_known:
             raise RegistryUnavailable("the registry has not said yet which proxies live")
-        return Witnessed(here=self._here, elsewhere=self._elsewhere, is_confirmed=self._is_confirmed)
+        return Witnessed(self._here, self._elsewhere, self._is_confirmed, self._before)

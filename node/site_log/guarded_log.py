@@ -223,8 +223,8 @@ class GuardedLog:
                 return await self._registry.site_log(self._guard.site)
             case ClaimLogRow(expected=expected, new=new):
                 return await self._registry.claim_site_log(self._guard.site, expected, new)
-            case AskWitnesses(origin=origin):
-                return await self._witnesses.ask(origin)
+            case AskWitnesses(origin=origin, before=before):
+                return await self._witnesses.ask(origin, before)
             case Wait(for_ms=for_ms):
                 return await asyncio.sleep(for_ms / 1000)
             case _:

@@ -40,18 +40,19 @@ class Witnesses:
         self._polls: dict[int, tuple[WitnessPoll, asyncio.Event]] = {}
         """By the number of the request, those under way, each with what an answer sets."""
 
-    async def ask(self, origin: Origin) -> Witnessed:
+    async def ask(self, origin: Origin, before: Origin) -> Witnessed:
         """Return how far the other live proxies have seen the origin, once all that can be reached have answered, after
         WITNESS_S seconds at the latest.
 
         Args:
             origin: the origin, of this proxy's site.
+            before: that of the log epoch before; NO_ORIGIN: it is not asked about.
 
         Raises:
             RegistryUnavailable: the registry has not said by then who lives.
         """
         self._request += 1
-        request = SeenRequest(self._request, origin)
+        request = SeenRequest(self._request, origin, before)
         poll, answered = WitnessPoll(self._proxy, self._site, request, self._clock.now_ms()), asyncio.Event()
         self._polls[request.request] = poll, answered
         try:

@@ -44,7 +44,7 @@ class Others(Witnesses):
     def __init__(self, *answers: Witnessed) -> None:
         self.answers = [*answers] or [Witnessed()]
 
-    async def ask(self, origin: Origin) -> Witnessed:
+    async def ask(self, origin: Origin, before: Origin) -> Witnessed:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
@@ -334,7 +334,7 @@ async def test_answer_about_an_earlier_log_epoch_shows_no_loss_of_the_present_on
     storage.records.extend(records(4))
 
     class Meanwhile(Others):
-        async def ask(self, origin: Origin) -> Witnessed:
+        async def ask(self, origin: Origin, before: Origin) -> Witnessed:
             if origin == origin_of(A):
                 later = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 100)})
                 await registry.claim_site_log(A, await registry.site_log(A), later)
@@ -642,12 +642,12 @@ def test_nothing_is_left_of_an_epoch_that_began_behind_the_lost_end(
 
 async def test_a_start_learns_of_others_how_far_the_epoch_before_was_seen(registry: MemoryRegistry) -> None:
     """The epoch ended by what this site knew; a site that has seen more of it is asked, wherever the tree has it."""
-    asked: list[Origin] = []
+    asked: list[tuple[Origin, Origin]] = []
 
     class Knowing(Others):
-        async def ask(self, origin: Origin) -> Witnessed:
-            asked.append(origin)
-            return Witnessed(elsewhere=120) if origin == origin_of(A) else Witnessed()
+        async def ask(self, origin: Origin, before: Origin) -> Witnessed:
+            asked.append((origin, before))
+            return Witnessed(before=120)
 
     storage, row = MemoryLogStorage(), SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
     await registry.claim_site_log(A, await registry.site_log(A), row)
@@ -656,7 +656,7 @@ async def test_a_start_learns_of_others_how_far_the_epoch_before_was_seen(regist
     proxy = Proxy(storage, registry, row, 4, Knowing())
     proxy.guard.is_confirmed = False
     await proxy.guarded_log.confirm()
-    assert asked == [origin_of(A, log_epoch=2), origin_of(A)]
+    assert asked == [(origin_of(A, log_epoch=2), origin_of(A))]
     found = await registry.site_log(A)
     assert found is not None and found.ended == {origin_of(A): (2, 120)}
     last = storage.records[-1]

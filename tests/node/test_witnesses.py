@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from federation.messages import SeenRequest, SeenResponse
+from federation.messages import NO_ORIGIN, SeenRequest, SeenResponse
 from federation.ports import ProxyRow
 from node.health.self_check import Unreached
 from node.machines.log_guard import Witnessed
@@ -67,7 +67,7 @@ def seen(offset: int, *, is_confirmed: bool = False) -> Callable[[SeenRequest], 
 
 def asks(living: Living, peers: Answering, clock: ManualClock) -> asyncio.Task[Witnessed]:
     peers.witnesses = Witnesses(A1, A, cast(Peers, peers), cast(Directory, living), clock)
-    return asyncio.create_task(peers.witnesses.ask(Origin("A/0")))
+    return asyncio.create_task(peers.witnesses.ask(Origin("A/0"), NO_ORIGIN))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_each_of_two_questions_under_way_has_its_own_answers() -> None:
     clock, peers = ManualClock(), Answering()
     first = asks(Living(A1, B1), peers, clock)
     await asyncio.sleep(0.1)
-    second = asyncio.create_task(peers.witnesses.ask(Origin("A/0")))
+    second = asyncio.create_task(peers.witnesses.ask(Origin("A/0"), NO_ORIGIN))
     await asyncio.sleep(0.1)
     one, two = peers.requests
     peers.witnesses.receive(B1, SeenResponse(two, 9, is_confirmed=False))

@@ -179,7 +179,7 @@ class GuardedLog:
 
         def perform() -> None:
             if is_late and isinstance(question, AskWitnesses):
-                self._witnesses.ask(question.origin, schedule)
+                self._witnesses.ask(question, schedule)
                 return
             try:
                 answer = self._answer(question)

@@ -11,10 +11,10 @@ from functools import partial
 
 from chaos.simulator.environment.environment import Process
 from federation.messages import SeenRequest, SeenResponse
-from node.machines.log_guard import Witnessed
+from node.machines.log_guard import AskWitnesses, Witnessed
 from node.machines.witness_poll import LOOK_MS, WitnessPoll
 from waypost.errors import RegistryUnavailable
-from waypost.identity import Origin, ProxyId
+from waypost.identity import ProxyId
 
 MOST_MS = 20
 """The longest time that a question or an answer is under way, in ms."""
@@ -36,15 +36,15 @@ class Witnesses:
         self._node = node
         self._engine = node.engine
 
-    def ask(self, origin: Origin, on_done: Callable[[Witnessed | RegistryUnavailable], None]) -> None:
+    def ask(self, question: AskWitnesses, on_done: Callable[[Witnessed | RegistryUnavailable], None]) -> None:
         """Begin a poll; `on_done` is called with what the others have seen, later or at once.
 
         Args:
-            origin: of the process's own site.
+            question: about the process's own site.
             on_done: RegistryUnavailable: the registry's watch has not said who lives.
         """
         world = self._node.world
-        request = SeenRequest(world.salt(), origin)
+        request = SeenRequest(world.salt(), question.origin, question.before)
         poll = WitnessPoll(self._node.proxy, self._node.site, request, world.clock.time_ms)
         self._keep_looking(_Running(poll, {}, on_done))
 
