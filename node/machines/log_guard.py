@@ -430,7 +430,11 @@ class LogGuard:
             yield Wait(SURE_MS)
             witnessed, lost = yield from self._find_loss()
         if lost is None:
-            yield from self._learn_of_ended(witnessed.before)
+            # It ended by what this site knew. Another site may have seen more of it, and whoever lacks that is told.
+            before = self._origin_before
+            if with_seen(self.row, before, witnessed.before) != self.row:
+                self.seen_beyond(before, witnessed.before)
+                yield from self._check_remote_ends()
             self.is_confirmed = True
             return
         log_epoch, seen, end = lost
@@ -457,15 +461,6 @@ class LogGuard:
         lost_from = end if is_confirmed else began_at
         is_lost = witnessed.here >= end or witnessed.elsewhere >= lost_from
         return witnessed, (log_epoch, witnessed.highest, lost_from) if is_lost else None
-
-    def _learn_of_ended(self, seen: int) -> Procedure:
-        """Note how far others have seen the origin of the log epoch before. It ended by what this site knew; another
-        site may have seen more of it, and whoever lacks that is told of the loss (handover rule 27).
-        """
-        before = self._origin_before
-        while with_seen(self.row, before, seen) != self.row:
-            yield from self._check_ended(before, seen)
-            self._check_epoch()
 
     def _has_grown(self, end: int) -> _Questions:
         """Tell whether a proxy that has confirmed the log has appended to it since this one began: the others append

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar, assert_never
 
@@ -18,6 +18,7 @@ import structlog
 from federation.links.effects import LinkEffect
 from federation.links.endpoints import LinkEndpoints
 from federation.links.inputs import LinkInput, LogAnswers, NeighbourSent
+from federation.links.link_receiver import ReceiverView
 from federation.messages import (
     CatchUp,
     CatchUpFailed,
@@ -557,14 +558,15 @@ class Node:
             self._rate_limited.report_suppressed()
             now_ms = self.clock.now_ms()
             before = set(self.watchdog.stalled)
-            for progress in self.watchdog.check(self._progress(), now_ms):
+            receiving, _ = self.links.shown()
+            for progress in self.watchdog.check(self._progress(receiving), now_ms):
                 standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
                 at = f" at {progress.position}" if isinstance(progress.position, int) else ""
                 why = f"has stood still{at} for {standing_s} s, with something left to do"
                 self.health.unavailable(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():
                 self.health.available(STALLED + name)
-            for link in self.links.shown()[0]:
+            for link in receiving:
                 if link.leader not in (None, self.proxy):
                     self.health.drop(LINK_FROM + link.neighbour, f"{link.leader} leads the link by now")
 
@@ -590,8 +592,12 @@ class Node:
                 check.check_address(self._url(), (row for row in rows if row.proxy != self.proxy), now_ms)
             await check.try_advertised(now_ms)
 
-    def _progress(self) -> Iterator[Progress]:
-        """Yield how far everything is that must move by itself."""
+    def _progress(self, receiving: Iterable[ReceiverView]) -> Iterator[Progress]:
+        """Yield how far everything is that must move by itself.
+
+        Args:
+            receiving: the receiving ends of the site's links.
+        """
         engine = self._engine
         position = engine.state.position
         yield Progress("log", position, position < self.log_end, TAIL_STALL_MS)
@@ -605,7 +611,7 @@ class Node:
         yield Progress(
             "lease", self.name.renewals, self.name.renewals > 0, LEASE_STALLS * self.config.lease_ttl_ms, vital=False
         )
-        for link in self.links.shown()[0]:
+        for link in receiving:
             name, place = f"link from {link.neighbour}", (link.phase, link.last_received_ms)
             is_pending = not link.stands_by and (link.leads or link.phase == "electing")
             yield Progress(name, place, is_pending, LINK_STALL_MS, vital=False)

@@ -71,6 +71,12 @@ def registered(*expressions: str, proxy: str = "a1", incarnation: str = "1") -> 
     return InterestRegistered(ProxyId(proxy), Incarnation(incarnation), SessionId("s"), expressions)
 
 
+def ended_from_b(seen: int) -> OriginEnded:
+    return OriginEnded(
+        link=B, link_epoch=1, origin=FROM_B, end=4, seen=seen, following=origin_of(B, log_epoch=2), begins=5
+    )
+
+
 class Log:
     """A fold, and the offset that comes next."""
 
@@ -500,9 +506,7 @@ def test_a_hole_of_a_neighbours_loss_is_told_to_those_behind_it_before_what_pass
     """B lost the end of its log, and with it our request: what C publishes may have passed it by (rule 27)."""
     log = Log(B, D)
     log.take(registered(X), FiltersRequested(D, 1, 1, {X: 7}), effective(X, 0, 3, B, FROM_C))
-    ended = OriginEnded(
-        link=B, link_epoch=1, origin=FROM_B, end=4, seen=6, following=origin_of(B, log_epoch=2), begins=5
-    )
+    ended = ended_from_b(6)
     events = log.take(ended)
     offset = log.state.position - 1
     assert Interrupted(X, FROM_C) in events
@@ -516,12 +520,6 @@ def test_a_hole_of_a_neighbours_loss_is_told_to_those_behind_it_before_what_pass
     assert not [
         event for event in log.take(published(), effective(X, 4, 9, B, FROM_C)) if isinstance(event, Interrupted)
     ]
-
-
-def ended_from_b(seen: int) -> OriginEnded:
-    return OriginEnded(
-        link=B, link_epoch=1, origin=FROM_B, end=4, seen=seen, following=origin_of(B, log_epoch=2), begins=5
-    )
 
 
 def test_what_a_site_has_seen_of_an_ended_origin_was_seen_whatever_the_origins_own_site_knows() -> None:

@@ -81,9 +81,5 @@ def matches(expression: str, record: Published) -> bool:
     return bool(parse(expression).matches(Notification.from_body(record.body)))
 
 
-def _published(world: Environment, coordinate: Coordinate) -> Published:
-    return world.published[coordinate]
-
-
 def _number(world: Environment, expression: str) -> int:
-    return sum(matches(expression, _published(world, at)) for at in world.published_at)
+    return sum(matches(expression, world.published[at]) for at in world.published_at)

@@ -63,12 +63,12 @@ class Witnesses:
             self._send(self._node, partial(self._arrive, asked, peer))
         if not poll.is_over:
             return
+        found: Witnessed | RegistryUnavailable
         try:
             found = poll.result()
         except RegistryUnavailable as error:
-            asked.on_done(error)
-        else:
-            asked.on_done(found)
+            found = error
+        asked.on_done(found)
 
     def _arrive(self, asked: _Running, peer: ProxyId) -> None:
         world = self._node.world
